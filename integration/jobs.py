@@ -82,6 +82,9 @@ class Job:
         windows_in: a database for windows as those of ``panes``, of which a topic gets word and greatest id.
         too_late: with ``panes``: a table of the first sink's database for rows that come too late, whole.
         order: how a topic orders the rows of a thousand keys, which are mixed before; ``any``: it does not.
+        unbalanced: rows whose debit has no credit; an epoch with one is set aside as a whole in a table of the first
+            sink's database, a table that is checked in its transaction as well.
+        notes: so many columns beside the two: what a changed program writes, in Postgres and Delta.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -99,6 +102,7 @@ class Job:
     expect: str = ""
     mends: bool = False
     late: bool = False
+    notes: int = 0
     wordless: str = ""
     once: str = ""
     timed: bool = False
@@ -112,6 +116,7 @@ class Job:
     too_late: str = ""
     windows_in: str = ""
     order: str = ""
+    unbalanced: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -125,11 +130,17 @@ class Job:
 
             keyed = {"key": "key", "sequence": "seq", "delete_flag": "gone", "keep": Keep(tombstones="7 days")}
             return [PostgresSink(self.target, table=TABLE, **keyed)]
+        if self.unbalanced:
+            from onceonly_sinks.postgres import PostgresSink
+
+            bank = PostgresSink(self.target, table=TABLE, check_table=BALANCED)
+            return [bank, *(make_sink(kind, target) for kind, target in self.also)]
         if self.order:
             from onceonly_sinks.kafka import KafkaSink
 
             return [KafkaSink(*self.target.split(" "), order=None if self.order == "any" else self.order)]
-        return [make_sink(kind, target) for kind, target in ((self.kind, self.target), *self.also)]
+        schema: Any = {"schema": "add_columns"} if self.notes else {}
+        return [make_sink(kind, target, **schema) for kind, target in ((self.kind, self.target), *self.also)]
 
     def divided(self) -> list[Sink | Output]:
         """The sinks, in outputs where the job has them."""
@@ -222,13 +233,13 @@ def _followed(spark: SparkSession, target: str) -> DataFrame:
     return told.select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
 
 
-def make_sink(kind: str, target: str) -> Sink:
+def make_sink(kind: str, target: str, **options: Any) -> Sink:
     """The sink of a job; a kind's driver is imported only where it is used."""
     kind, _, table = kind.partition(":")
     if kind == "postgres":
         from onceonly_sinks.postgres import PostgresSink
 
-        return PostgresSink(target, table=table or TABLE)
+        return PostgresSink(target, table=table or TABLE, **options)
     if kind == "kafka":
         from onceonly_sinks.kafka import KafkaSink
 
@@ -236,12 +247,16 @@ def make_sink(kind: str, target: str) -> Sink:
         return KafkaSink(servers, topic)
     from onceonly_sinks.delta import DeltaSink, DeltaTuning
 
-    return DeltaSink(target, tuning=DeltaTuning(committer="spark" if kind == "delta-spark" else "auto"))
+    return DeltaSink(target, tuning=DeltaTuning(committer="spark" if kind == "delta-spark" else "auto"), **options)
 
 
 def _with_value(df: DataFrame) -> DataFrame:
     """What a topic takes: the row as JSON, under its id. The other sinks keep the two columns as well."""
     return df.select("*", f.col("id").cast("string").alias("key"), f.to_json(f.struct("*")).alias("value"))
+
+
+def _noted(notes: int, df: DataFrame) -> DataFrame:
+    return df.select("*", *(f.lit("noted").alias(f"note_{number}") for number in range(1, notes + 1)))
 
 
 LATE = ("pmod(id, 100) AS key", "1000000 - id AS seq", "pmod(xxhash64(id), 5) = 0 AS gone")
@@ -292,6 +307,16 @@ def _mixed(df: DataFrame) -> DataFrame:
     return df.selectExpr(*MIXED).repartition(7)
 
 
+BALANCED = {"balanced": "sum(debit) = sum(credit)"}
+"""A check of rows together."""
+
+
+def booked(df: DataFrame, unbalanced: str) -> DataFrame:
+    """Each row moves as much as its id says."""
+    credit = f"CAST(IF({unbalanced}, 0, id) AS DECIMAL(20, 0)) AS credit"
+    return df.selectExpr("id", "CAST(id AS DECIMAL(20, 0)) AS debit", credit)
+
+
 def _without_word(where: str) -> Callable[[DataFrame], DataFrame]:
     return lambda df: df.withColumn("word", f.expr(f"if({where}, null, word)"))
 
@@ -304,9 +329,16 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         shaped = _by_word
     if job.order:
         shaped = _mixed
+    if job.unbalanced:
+        shaped = partial(booked, unbalanced=job.unbalanced)
+    if job.notes:
+        shaped = partial(_noted, job.notes)
     if job.wordless:
         shaped = _without_word(job.wordless)
     quality = Quality(expect={"as expected": job.expect}, quarantine=job.sinks()[1]) if job.expect else None
+    if job.unbalanced:
+        apart = make_sink(f"postgres:{TABLE}_bad", job.target)
+        quality = Quality(checks=BALANCED, quarantine=apart, on_broken="quarantine")
     write = exactly_once(
         *job.divided(),
         storage=Storage(ledger=job.ledger),

@@ -117,6 +117,16 @@ def test_jobs_with_the_changed_line_hold_through_a_whole_campaign(chaos, name):
 
 
 @pytest.mark.slow
+def test_a_job_may_say_what_all_rows_of_a_look_are_together(chaos):
+    torn = chaos(chaos_jobs.one_side_first, budget="2m")
+    assert "X-INVARIANT" in torn.anomalies
+    assert not {"X-DUP", "X-LOSS"} & {*torn.anomalies}
+    whole = chaos(chaos_jobs.bank, budget="3m")
+    whole.assert_exactly_once()
+    assert whole.kills >= 5
+
+
+@pytest.mark.slow
 def test_a_mark_before_the_rows_is_found_to_lose_them(chaos):
     result = chaos(chaos_jobs.skipping, budget="3m")
     assert "X-LOSS" in result.anomalies

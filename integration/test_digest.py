@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from tests.plain_values import plain_table
 
 from onceonly.protocol import Estimate
+from onceonly.protocol.batch import AsOf
 from onceonly.protocol.row_times import Clock
 from onceonly.quality.spark_dedupe import DedupeConfig, DedupingBatch
 from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
@@ -360,7 +361,7 @@ def test_no_lambda_is_observed_whose_variable_would_go_to_the_driver_with_a_task
     batches["outputs"] = DividedBatch(rows, outputs, UNKNOWN)
     repeats = DedupeConfig(("aggregate(list, 0, (sum, x) -> sum + x)",), "a", lambda as_of: lambda ids: iter(()))
     ids = resolved(rows, repeats.output_spec("orders", rows))
-    batches["repeats"] = DedupingBatch(rows, ids, UNKNOWN, repeats=repeats, lookup=lambda ids: iter(()))
+    batches["repeats"] = DedupingBatch(rows, ids, UNKNOWN, repeats=repeats).as_of(AsOf(1, 1, 0, "orders"))
 
     found = {name: observed(batch.dataframe) for name, batch in batches.items()}
     assert {name: len(each) for name, each in found.items()} == dict.fromkeys(batches, 1) | {"repeats": 2}

@@ -282,7 +282,7 @@ def test_what_was_set_aside_is_shown_out_of_each_kind_of_sink(
     rows = [(1, 7, ["no seven"]), *later]
     found = {kind: shown(kind, pg.dsn) for kind in quarantines}
     assert {kind: one for kind, one in found.items() if one != rows} == {}
-    listed = {kind: asked("list", kind, pg.dsn) for kind in quarantines}
+    listed = {kind: asked(kind, pg.dsn) for kind in quarantines}
     counts = {kind: (one["bad"], one["reasons"]) for kind, one in listed.items()}
     assert {kind: one for kind, one in counts.items() if one != (6, {"small": 5, "no seven": 2})} == {}
     ledger = SqlLedger(pg.dsn)
@@ -292,9 +292,9 @@ def test_what_was_set_aside_is_shown_out_of_each_kind_of_sink(
     assert {kind: one for kind, one in epochs.items() if one != [1, 2]} == {}
 
 
-def asked(verb: str, pipeline: str, ledger: str) -> dict[str, Any]:
+def asked(pipeline: str, ledger: str, *options: str) -> dict[str, Any]:
     """What ``onceonly quarantine`` tells of a pipeline."""
-    done = CliRunner().invoke(app, ["quarantine", verb, pipeline, "--ledger", ledger, "-o", "json"])
+    done = CliRunner().invoke(app, ["quarantine", pipeline, *options, "--ledger", ledger, "-o", "json"])
     assert done.exit_code == 0, (done.output, done.exception)
     told: dict[str, Any] = json.loads(done.stdout)
     return told
@@ -302,5 +302,5 @@ def asked(verb: str, pipeline: str, ledger: str) -> dict[str, Any]:
 
 def shown(pipeline: str, ledger: str) -> list[tuple[int, int, list[str]]]:
     """Epoch, id and broken expectations of each row that was set aside."""
-    rows = asked("show", pipeline, ledger)["rows"]
+    rows = asked(pipeline, ledger, "--rows")["rows"]
     return sorted((row["epoch"], json.loads(row["row"])["id"], [why["rule"] for why in row["reasons"]]) for row in rows)

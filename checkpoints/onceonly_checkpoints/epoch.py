@@ -120,6 +120,39 @@ class ResumePoint(Record):
         return any(adoption.kind in kinds for adoption in self.accepted)
 
 
+Columns = tuple[tuple[str, str, bool], ...]
+"""Name, Spark's type, and whether a value may be null, of each column in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumns(Record):
+    """Columns of all rows (``output`` is empty) or of one output, from an epoch on.
+
+    ``before`` has those until then. It is empty if they are the same, or not known.
+    """
+
+    output: str = field(metadata=OPTIONAL)
+    columns: Columns
+    before: Columns = ()
+
+    @property
+    def text(self) -> str:
+        """Each column that differs, with both sides: ``id: int null -> bigint null; note: none -> string null``."""
+        if not self.before:
+            return ""
+        old, new = _types(self.before), _types(self.columns)
+        differences = [
+            f"{name}: {old.get(name, 'none')} -> {new.get(name, 'none')}"
+            for name in {**old, **new}
+            if old.get(name) != new.get(name)
+        ]
+        return "; ".join(differences) or f"order: {', '.join(old)} -> {', '.join(new)}"
+
+
+def _types(columns: Columns) -> dict[str, str]:
+    return {name: f"{kind} {'null' if nullable else 'not null'}" for name, kind, nullable in columns}
+
+
 @dataclass(frozen=True, slots=True)
 class Epoch(Record):
     """One epoch, the same in every sink that holds it.
@@ -145,6 +178,8 @@ class Epoch(Record):
         time: event-time limits of its rows, ``None`` if they are not tracked.
         windows: its windows, ``None`` if rows are written as they come.
         replays: the epochs of another pipeline that it runs again.
+        columns: columns of its rows and outputs, if any of them differ from the newest recorded ones.
+        columns_since: the newest epoch before it that has ``columns``, or 0 if it has some, or none does.
     """
 
     RENAMED: ClassVar[Mapping[str, str]] = {"written": "slice", "previous_chain": "previous", "carried": "resume"}
@@ -168,6 +203,19 @@ class Epoch(Record):
     time: EpochTime | None = None
     windows: EpochWindows | None = None
     replays: ReplayedEpochs | None = None
+    columns: tuple[OutputColumns, ...] = ()
+    columns_since: int = 0
+
+    @property
+    def columns_epoch(self) -> int:
+        """The epoch that has the columns of this one, or 0 if none does."""
+        return self.number if self.columns else self.columns_since
+
+    @property
+    def changed_columns(self) -> str:
+        """The columns that changed with it, by output, with both sides. Empty for none."""
+        texts = ((part.output, part.text) for part in self.columns)
+        return "; ".join(f"output {output}: {text}" if output else text for output, text in texts if text)
 
     def output(self, sink: str) -> OutputDigest | None:
         """The output of a sink, or ``None`` if it holds all rows."""

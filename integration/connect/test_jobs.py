@@ -14,7 +14,7 @@ from onceonly import Recovery, Storage
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaTuning
-from onceonly_sinks.postgres import PostgresTuning
+from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.connect
 
@@ -61,6 +61,23 @@ def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
+def with_note(df: DataFrame) -> DataFrame:
+    return df.selectExpr("*", "'noted' AS note")
+
+
+def test_columns_that_change_are_recorded(
+    connected: ConnectStream, delta: DeltaTarget, ledger: SqlLedger, place: str
+) -> None:
+    sink = delta.sink(schema="add_columns")
+    connected.receive(range(5)).write(sink, storage=Storage(ledger=place))
+    connected.receive(range(5, 10)).write(sink, storage=Storage(ledger=place), shape=with_note)
+    assert [record.epoch.changed_columns for record in ledger.epochs("orders")] == [
+        "",
+        "note: none -> string not null",
+    ]
+    assert events(ledger, EventKind.SCHEMA_CHANGED) == ["note: none -> string not null"]
+
+
 @pytest.mark.parametrize("limit", [None, 0], ids=["few rows", "too many for the driver"])
 def test_two_tables_of_one_postgres_commit_together(
     connected: ConnectStream, pg: PostgresTarget, limit: int | None
@@ -75,6 +92,17 @@ def test_two_tables_of_one_postgres_commit_together(
     together = pg.says(f"{wrote} join onceonly.epoch e on e.epoch = o._epoch")
     assert len(together) >= 30  # of each row, what each of the sinks keeps of its epoch
     assert [one for one in together if len({*one}) != 1] == []
+
+
+def test_a_table_is_checked_in_the_transaction_that_changes_it(connected: ConnectStream, pg: PostgresTarget) -> None:
+    def sink() -> PostgresSink:
+        return pg.sink(check_table={"few": "count(*) <= 15"})
+
+    connected.receive(range(10)).write(sink())
+    with pytest.raises(Exception, match="ONCE-E531") as refused:
+        connected.receive(range(10, 20)).write(sink())
+    assert 'breaks check "few" of table orders: count(*) <= 15 is not true (count(*): 20)' in str(refused.value)
+    assert pg.ids() == list(range(10))
 
 
 def test_state_goes_on_over_a_replay(connected: ConnectStream, pg: PostgresTarget, place: str) -> None:

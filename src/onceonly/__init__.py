@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onceonly.quality.quality import Dedupe, Quality
     from onceonly.quality.quarantine import bad_rows
     from onceonly.reading.epoch_rows import read_at
-    from onceonly.reading.points import history
+    from onceonly.reading.points import datasets
     from onceonly.windows import Windows
 
     __version__: str
@@ -34,8 +34,8 @@ __all__ = [
     "Storage",
     "Windows",
     "bad_rows",
+    "datasets",
     "exactly_once",
-    "history",
     "read_at",
     "start",
 ]
@@ -52,11 +52,11 @@ def __getattr__(name: str) -> Any:
         from onceonly.errors import OnceOnlyError
 
         exports: dict[str, Any] = {"OnceOnlyError": OnceOnlyError}
-    elif name in ("history", "read_at"):
+    elif name in ("datasets", "read_at"):
         from onceonly.reading.epoch_rows import read_at
-        from onceonly.reading.points import history
+        from onceonly.reading.points import datasets
 
-        exports = {"history": history, "read_at": read_at}
+        exports = {"datasets": datasets, "read_at": read_at}
     elif name == "EventTime":
         from onceonly.event_time.event_time_argument import EventTime
 

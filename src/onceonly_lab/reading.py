@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,6 +26,10 @@ _BEGINNING = -2
 """Kafka's own number for the first offset that is still there."""
 
 
+Invariant = Callable[[Sequence[Mapping[str, Any]]], bool]
+"""Says of all rows of one look, by column, whether they are as they must be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Which columns of a row the lab looks at.
@@ -35,12 +39,14 @@ class Columns:
         key: rows of one key have an order; ``None``: none.
         epoch: the epoch's number; ``None`` where the sink has no such column.
         values: whose values are compared between sinks, as text.
+        invariant: whether all rows of a look, by column, are as they must be; ``None``: nothing is asked.
     """
 
     identity: str
     key: str | None = None
     epoch: str | None = None
     values: tuple[str, ...] = ()
+    invariant: Invariant | None = None
 
     @property
     def names(self) -> list[str]:
@@ -48,9 +54,17 @@ class Columns:
         named = (self.identity, self.key, self.epoch, *self.values)
         return list(dict.fromkeys(name for name in named if name is not None))
 
+    def seen(
+        self, raw_rows: Iterable[Mapping[str, Any]], markers: tuple[Mark, ...] | None = None, leaks: Sequence[str] = ()
+    ) -> Seen:
+        """What a look showed, of a sink's rows in their order."""
+        listed = list(raw_rows)
+        broken = bool(listed) and self.invariant is not None and not self.invariant(listed)
+        return Seen(self.rows(listed), markers, tuple(leaks), broken)
+
     def rows(self, raw_rows: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
         """The lab's rows of a sink's rows, in their order."""
-        return tuple(self.row(raw_row) for raw_row in raw_rows)
+        return tuple(map(self.row, raw_rows))
 
     def record(self, key: bytes | None, value: bytes) -> Mapping[str, Any]:
         """A record of a topic as a row: its value is one, as JSON."""
@@ -122,16 +136,15 @@ class PostgresReader:
         from psycopg.rows import dict_row
 
         names = self.columns.names
-        rows: tuple[Row, ...] = ()
+        rows: list[Mapping[str, Any]] = []
         if there(connection, self.table):
             listed = sql.SQL(", ").join(sql.Identifier(name) for name in names)
             query = sql.SQL("SELECT {} FROM {}").format(listed, sql.Identifier(*self.table.split(".")))
             with connection.cursor(row_factory=dict_row) as cursor:
-                rows = self.columns.rows(cursor.execute(query))
+                rows = [*cursor.execute(query)]
         marked = connection.execute(_MARKERS, (self.sink,)) if there(connection, "onceonly.epoch") else ()
         marks = tuple(_mark(json.loads(text), generation, count) for generation, count, text in marked)
-        leaks = tuple(leak for (leak,) in connection.execute(_LEAKS))
-        return Seen(rows, marks, leaks)
+        return self.columns.seen(rows, marks, [leak for (leak,) in connection.execute(_LEAKS)])
 
 
 def there(connection: Any, table: str) -> bool:
@@ -201,7 +214,7 @@ class DeltaReader:
             marks = tuple(self._marks(table))
         except (DeltaError, OSError) as error:
             raise SinkUnreachable(self.sink, mask(str(error))) from error
-        return Seen(self.columns.rows(rows), marks)
+        return self.columns.seen(rows, marks)
 
     def _nothing(self) -> Seen:
         if "://" not in self.uri and not Path(self.uri).parent.is_dir():
@@ -258,8 +271,8 @@ class KafkaReader:
         try:
             with closing(Consumer(settings)) as consumer:
                 partitions = self._partitions(consumer)
-                rows = self.columns.rows(row for partition in partitions for row in self._rows(consumer, partition))
-                return Seen(rows, None, tuple(self._open(partitions)))
+                rows = [row for partition in partitions for row in self._rows(consumer, partition)]
+                return self.columns.seen(rows, None, [*self._open(partitions)])
         except KafkaException as error:
             raise SinkUnreachable(self.sink, mask(str(error))) from error
 

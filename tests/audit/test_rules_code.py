@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.audit.histories import true_facts, with_ledger
+from tests.audit.histories import PIPELINE, epochs, ledger_of, relinked, sink_of, true_facts, with_ledger
 
 from onceonly.audit.catalogue import Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.result import judge
+from onceonly_checkpoints.epoch import OutputColumns
 
 
 def written_by(*versions: str) -> Facts:
@@ -39,3 +40,15 @@ def test_epochs_are_told_by_code_and_the_verdict_stands() -> None:
     [finding] = result.findings
     assert (finding.code, finding.epoch) == ("A183", 3)
     assert finding.evidence == f"epochs 2..2: version a; epochs 3..{count()}: version b"
+
+
+def test_an_epoch_that_changes_columns_is_told_with_both_sides_and_the_verdict_stands() -> None:
+    before, now = (("id", "int", True),), (("id", "bigint", True),)
+    first, second, *rest = epochs()
+    first = replace(first, columns=(OutputColumns("", before),))
+    second = replace(second, columns=(OutputColumns("", now, before), OutputColumns("large", before)))
+    line = relinked([first, second, *(replace(epoch, columns_since=2) for epoch in rest)])
+    result = judge(Facts(PIPELINE, (sink_of(line),), ledger_of(line)))
+    assert result.verdict is Verdict.EXACTLY_ONCE
+    [finding] = result.findings
+    assert (finding.code, finding.epoch, finding.evidence) == ("A188", 2, "id: int null -> bigint null")

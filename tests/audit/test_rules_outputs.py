@@ -67,7 +67,7 @@ def test_rows_that_are_set_aside_are_told_and_are_nothing_to_do() -> None:
     assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
     assert said(facts(), "A163") == "epochs 1, 3 to 4 set 9 rows aside (small 9)"
     (finding,) = result.findings
-    assert finding.remedy.startswith("see their reasons: onceonly quarantine show --query orders")
+    assert finding.remedy.startswith("see their reasons: onceonly quarantine --rows --query orders")
     assert "9 rows counted" in result.scope
 
 

@@ -125,7 +125,7 @@ def test_junit_has_a_case_per_anomaly_and_one_for_the_run(run: Run, tmp_path: Pa
     path = tmp_path / "junit.xml"
     assert run("lab", "recheck", saved(lossy(), tmp_path), "--junit", str(path)).exit_code == 1
     suite = Xml.parse(path).getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("19", "1", "0")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("20", "1", "0")
     cases = {case.get("name", ""): case for case in suite}
     assert [name.partition(":")[0] for name in cases][:-1] == [str(anomaly) for anomaly in Anomaly]
     (failed,) = [name for name, case in cases.items() if case.find("failure") is not None]

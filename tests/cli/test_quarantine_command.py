@@ -1,4 +1,4 @@
-"""``quarantine list`` and ``show``: counts out of the markers, rows out of the quarantine itself, and nothing else."""
+"""``quarantine``, ``--rows``: counts out of the markers, rows out of the quarantine itself, and nothing else."""
 
 from __future__ import annotations
 
@@ -95,27 +95,27 @@ def held(found: dict[str, Any]) -> list[int]:
 
 
 def test_epochs_that_set_rows_aside_are_listed_with_their_reasons_and_their_sum(asked: Run) -> None:
-    found = document(asked("list", "orders", "-o", "json"))
+    found = document(asked("orders", "-o", "json"))
     assert [(one["epoch"], one["rows"], one["bad"]) for one in found["epochs"]] == [(1, 10, 2), (3, 10, 2)]
     assert found["epochs"][0]["reasons"] == {"small": 2, "known": 1}
     assert (found["bad"], found["reasons"]) == (4, {"small": 4, "known": 2})
     assert list(found["sinks"]) == ["memory:b"]
-    lines = asked("list").stdout.splitlines()
+    lines = asked().stdout.splitlines()
     assert lines[0].split() == ["epoch", "rows", "bad", "reasons", "sinks"]
     assert lines[-1].split() == ["all", "20", "4", "small", "4,", "known", "2", "2", "epochs"]
 
 
 def test_a_limit_shortens_the_list_and_not_the_sum(asked: Run) -> None:
-    found = document(asked("list", "-n", "1", "-o", "json"))
+    found = document(asked("-n", "1", "-o", "json"))
     assert ([one["epoch"] for one in found["epochs"]], found["bad"]) == ([3], 4)
 
 
 def test_rows_are_shown_as_they_are_kept_with_what_they_broke(asked: Run, aside: Aside) -> None:
-    found = document(asked("show", "orders", "-o", "json"))
+    found = document(asked("--rows", "orders", "-o", "json"))
     assert [(one["epoch"], json.loads(one["row"])["id"]) for one in found["rows"]] == [(1, 8), (1, 9), (3, 28), (3, 29)]
     assert found["rows"][1]["reasons"] == [{"by": "expect", "rule": "small"}, {"by": "expect", "rule": "known"}]
     assert (found["rows"][1]["hash"], found["sink"], found["counted"]) == (63, "memory:b", 4)
-    text = asked("show").stdout
+    text = asked("--rows").stdout
     assert "small, known" in text
     assert '{"id": 29}' in text
     assert "help(onceonly.bad_rows)" in text
@@ -135,15 +135,15 @@ def test_rows_are_shown_as_they_are_kept_with_what_they_broke(asked: Run, aside:
 def test_what_is_shown_can_be_narrowed_and_newer_epochs_come_first(
     asked: Run, arguments: Sequence[str], ids: list[int]
 ) -> None:
-    assert held(document(asked("show", *arguments, "-o", "json"))) == ids
+    assert held(document(asked("--rows", *arguments, "-o", "json"))) == ids
 
 
 def test_values_that_are_not_kept_are_not_shown(run: Run, tmp_path: Path) -> None:
     pipeline = Aside(tmp_path / "masked").writes(Unvalued(1))
-    result = run("quarantine", "show", ONCEONLY_LEDGER=pipeline.ledger.address)
+    result = run("quarantine", "--rows", ONCEONLY_LEDGER=pipeline.ledger.address)
     assert result.stdout.count("not kept") == 2
     assert '"id"' not in result.stdout
-    found = document(run("quarantine", "show", "-o", "json", ONCEONLY_LEDGER=pipeline.ledger.address))
+    found = document(run("quarantine", "--rows", "-o", "json", ONCEONLY_LEDGER=pipeline.ledger.address))
     assert [one["row"] for one in found["rows"]] == [None, None]
 
 
@@ -152,26 +152,26 @@ def test_rows_that_somebody_took_away_are_missed_aloud(asked: Run, aside: Aside)
     log: Any = store._log
     place = next(index for index, entry in enumerate(log) if entry.epoch == 1)
     log[place] = replace(log[place], rows=None)
-    text = asked("show").stdout
+    text = asked("--rows").stdout
     assert "2 rows of 4 quarantined" in text
 
 
 def test_where_nothing_is_expected_that_is_said(on: Run, asked: Run, aside: Aside) -> None:
-    assert "No expectation applies to rows" in on("quarantine", "list").stdout
-    assert "No expectation applies to rows" in on("quarantine", "show").stdout
-    assert 'No row of "orders" was quarantined in 1 epoch.' in asked("list", "--epoch", "2").stdout
-    assert 'quarantined for "tall" in 3 epochs' in asked("show", "--reason", "tall").stdout
-    assert document(asked("show", "--epoch", "2", "-o", "json"))["rows"] == []
+    assert "No expectation applies to rows" in on("quarantine").stdout
+    assert "No expectation applies to rows" in on("quarantine", "--rows").stdout
+    assert 'No row of "orders" was quarantined in 1 epoch.' in asked("--epoch", "2").stdout
+    assert 'quarantined for "tall" in 3 epochs' in asked("--rows", "--reason", "tall").stdout
+    assert document(asked("--rows", "--epoch", "2", "-o", "json"))["rows"] == []
 
 
 @pytest.mark.parametrize("said", ["0", "x", "3..1", "1..", "..2", "-1", "1..2..3"])
 def test_epochs_that_are_none_are_refused_with_what_is_one(asked: Run, said: str) -> None:
-    assert_answerless(asked("list", f"--epoch={said}"), "names no epoch", "--epoch 7..9")
+    assert_answerless(asked(f"--epoch={said}"), "names no epoch", "--epoch 7..9")
 
 
 def test_a_quarantine_that_was_not_named_is_asked_for_and_shown_then(run: Run, aside: Aside) -> None:
     a, b = aside.sinks()
-    words = ["quarantine", "show", "-q", "orders", "--sink", a.address]
+    words = ["quarantine", "--rows", "-q", "orders", "--sink", a.address]
     assert_answerless(run(*words), "memory:b, is not among the sinks", "--sink KIND:TARGET")
     assert "small" in run(*words, "--sink", b.address).stdout
 
@@ -187,5 +187,5 @@ def test_a_sink_that_was_not_named_is_asked_for_by_the_address_that_the_ledger_k
 
 def test_a_quarantine_whose_rows_are_replaced_cannot_be_shown_by_epoch(run: Run, aside: Aside) -> None:
     keyed = MemorySink("memory:b", aside.stores["b"], key=["hash"])
-    words = ["quarantine", "show", "-q", "orders", "--sink", keyed.address]
+    words = ["quarantine", "--rows", "-q", "orders", "--sink", keyed.address]
     assert_answerless(run(*words), "Rows of memory:b cannot be shown by epoch", "columns reasons and row")

@@ -134,6 +134,7 @@ class WideDriver(Driver):
     """A driver whose batches have outputs; a number stands for the batch of that epoch that ``made`` gives."""
 
     made: Callable[[int], Any]
+    aside: tuple[str, ...] = ()
 
     def writes_wide(self, *batches: Any, max_bad: MaxBad = None) -> State:
         for batch in batches:
@@ -142,6 +143,7 @@ class WideDriver(Driver):
                 named, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
                 said = {
                     "max_bad": max_bad,
+                    "aside": self.aside,
                     "together": shared_transaction.transaction_groups(self.sinks),
                     "divided": True,
                 }

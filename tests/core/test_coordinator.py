@@ -63,7 +63,7 @@ class Machine:
         self.hears(
             c.Installed(),
             reading(last, known=last, rows=last is not None, identity="table-1" if last else ""),
-            c.Done(),
+            c.Indexed(),
         )
         return self
 
@@ -96,7 +96,7 @@ def test_an_epoch_goes_through_all_phases_in_order():
     assert machine.asks == c.Read(SINK, receipt(TWO), 2)
     machine.hears(reading(TWO, known=TWO))
     assert machine.asks == c.Index(Fence(5, "us"), (), NEXT.lineage)
-    machine.hears(c.Done())
+    machine.hears(c.Indexed())
     assert machine.asks == c.Intend(3, Fence(5, "us"), NEXT.slice)
     machine.hears(c.Done())
     assert machine.asks == c.Prepare(SINK, 3)
@@ -247,7 +247,7 @@ def test_an_absent_commit_opens_again_higher_before_anything_is_sent_twice():
     assert machine.asks == c.Probe()
     machine.hears(c.Probed((Fence(5, "us"),)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
     assert machine.asks == c.Install(SINK, Fence(6, "us"))
-    machine.hears(c.Installed(), reading(TWO, known=TWO), c.Done())
+    machine.hears(c.Installed(), reading(TWO, known=TWO), c.Indexed())
     assert machine.asks == c.Intend(3, Fence(6, "us"), NEXT.slice)
 
 
@@ -261,7 +261,7 @@ def test_an_epoch_that_was_taken_back_is_written_from_what_stands_under_a_higher
     assert machine.events[-1] is EventKind.RESOLVED
     machine.hears(c.Probed((Fence(5, "us"),)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
     assert machine.asks == c.Install(SINK, Fence(6, "us"))
-    machine.hears(c.Installed(), reading(TWO, known=TWO), c.Done(), c.Done())
+    machine.hears(c.Installed(), reading(TWO, known=TWO), c.Indexed(), c.Done())
     assert machine.asks == c.Prepare(SINK, 3)
 
 
@@ -285,7 +285,7 @@ def test_a_commit_found_after_reopening_is_skipped_not_repeated():
     assert isinstance(command, c.Commit)
     late = command.marker.epoch
     machine.hears(c.Unknown("cut"), c.Absent(), c.Probed((None,)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
-    machine.hears(c.Installed(), reading(late, known=TWO, ahead=(late,)), c.Done())
+    machine.hears(c.Installed(), reading(late, known=TWO, ahead=(late,)), c.Indexed())
     assert machine.asks == c.Recollect("q1", 2, 3)
     assert machine.hears(c.Recollected((late,)), c.Done()).asks == c.Return()
     assert machine.state.work.skipped
@@ -319,7 +319,7 @@ def test_a_lost_ledger_learns_the_sinks_history_before_the_batch_is_compared():
     command = machine.asks
     assert isinstance(command, c.Index)
     assert [marker.epoch.number for marker, _ in command.epochs] == [1, 2]
-    assert machine.hears(c.Done()).asks == c.Intend(3, Fence(2, "us"), NEXT.slice)
+    assert machine.hears(c.Indexed()).asks == c.Intend(3, Fence(2, "us"), NEXT.slice)
     assert machine.events == [EventKind.OPENED, EventKind.REBUILT]
 
 

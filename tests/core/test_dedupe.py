@@ -170,7 +170,7 @@ def test_ids_are_compared_with_what_stood_before_the_epoch_by_the_engines_clock(
     clock = NEXT.lineage.batch_timestamp_ms
     assert staged(divided().opens().hears(c.Done())).as_of == AsOf(1, 3, clock)
     begin = divided(BEGIN).hears(c.Probed((None,)), *UNWRITTEN, c.Installed())
-    begin.hears(reading(None, known=None, rows=False, identity=""), c.Done())
+    begin.hears(reading(None, known=None, rows=False, identity=""), c.Indexed())
     while not isinstance(begin.asks, c.Stage):
         begin.hears(c.Recollected(()) if isinstance(begin.asks, c.Recollect) else c.Done())
     assert staged(begin).as_of == AsOf(1, 1, BEGIN.lineage.batch_timestamp_ms)

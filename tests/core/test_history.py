@@ -15,8 +15,9 @@ from tests.audit.world import World
 from tests.core.several import Pipeline
 from typer.testing import CliRunner
 
-from onceonly import OnceOnlyError, history
+from onceonly import OnceOnlyError
 from onceonly.cli.app import app
+from onceonly.reading import history
 from onceonly_checkpoints.epoch import EpochRecord, Fence
 from onceonly_checkpoints.install import hint
 from onceonly_checkpoints.ledger import Pipeline as Entry
@@ -147,17 +148,11 @@ def test_without_pandas_it_names_the_extra(world: World) -> None:
     code = f"""
 import sys
 sys.modules["pandas"] = None
-import onceonly
+import onceonly.reading
 try:
-    onceonly.history({str(world.path)!r})
+    onceonly.reading.history({str(world.path)!r})
 except onceonly.OnceOnlyError as refused:
     print(refused.code, refused.remedy)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.strip() == f"E108 install its extra: {hint('notebook')}"
-
-
-def test_it_is_found_where_reading_is() -> None:
-    from onceonly import reading
-
-    assert reading.history is history

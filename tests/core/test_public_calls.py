@@ -47,6 +47,8 @@ GIVEN = {
     "ExactlyOnce",
     "OnceOnlyError",
     "ReadPoint",
+    "Dataset",
+    "DatasetWriter",
     "TimedEpoch",
     "NotComplete",
     "TimeWindow",

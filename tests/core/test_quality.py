@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,8 +18,10 @@ from tests.core.stories import epochs
 from onceonly import Output, Quality, exactly_once, faults
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine.division_rules import MaxBad, allowed, unbalanced
+from onceonly.machine.division_rules import MaxBad, allowed, set_aside, unbalanced
+from onceonly.protocol import Batch
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.row_rules import BrokenCheck, Check
 from onceonly.quality.spark_outputs import OutputSpec, ResolvedOutput, widened
 from onceonly_checkpoints.digests import BAD, Digest, column_of
 from onceonly_checkpoints.digests import OutputDigest as Held
@@ -47,15 +52,21 @@ class Wide(ArrowBatch):
 
     def __init__(self, number: int, *, leaks: bool = False) -> None:
         rows = ids(number)
-        good = [row for row in rows if not is_bad(row)]
         self.number = number
-        self._good = pa.table({"id": good})
-        picked = [row for row in rows if row % 2 == 0 and (leaks or not is_bad(row))]
+        good = self.good()
+        self._good = pa.table({"id": pa.array(good, pa.int64())})
+        picked = [row for row in rows if row % 2 == 0 and (leaks or row in good)]
         self._found = [
             ("picked", "memory:b", "key", picked, [one for one in good if one not in picked], ()),
-            (BAD, "memory:c", "row", [row for row in rows if is_bad(row)], good, (("small", 3),)),
+            (BAD, "memory:c", "row", [row for row in rows if row not in good], good, self.why()),
         ]
         super().__init__(pa.table({"id": pa.array(rows, pa.int64()), **dict(map(self._column, self._found))}))
+
+    def good(self) -> list[int]:
+        return [row for row in ids(self.number) if not is_bad(row)]
+
+    def why(self) -> tuple[tuple[str, int], ...]:
+        return (("small", 3),)
 
     def _column(self, found: tuple[Any, ...]) -> tuple[str, pa.Array[Any]]:
         name, _, column, held, *_ = found
@@ -101,6 +112,87 @@ def test_a_crash_anywhere_is_healed_by_the_next_start(pipeline: Quarantined, poi
     crashed(pipeline.start(), point, hit)
     pipeline.start().writes_wide(2, 3)
     pipeline.holds_apart(3)
+
+
+# ---- rows together
+
+
+class Checked(Wide):
+    """The rows of epoch 2 do not add up; ``set_aside``: all of them are bad."""
+
+    checked_in_files = False
+
+    def __init__(self, number: int, *, set_aside: bool = False) -> None:
+        self._aside = set_aside
+        super().__init__(number)
+
+    def good(self) -> list[int]:
+        return [] if self._aside else super().good()
+
+    def why(self) -> tuple[tuple[str, int], ...]:
+        return (("balanced", ROWS),) if self._aside else super().why()
+
+    def broken(self, output: Callable[[str | None], Batch]) -> tuple[BrokenCheck, ...]:
+        staged = [row["id"] for piece in output(None).arrow() for row in piece.to_pylist()]
+        adds_up = self.number != 2 or not staged
+        return () if adds_up else (BrokenCheck(Check("balanced", "sum(debit) = sum(credit)"), (9, 7)),)
+
+    def aside(self, checks: Sequence[str]) -> Checked:
+        assert checks == ("balanced",)
+        return Checked(self.number, set_aside=True)
+
+
+class Stops(WideDriver):
+    made = Checked
+
+
+class SetsAside(Stops):
+    aside = ("balanced",)
+
+
+def test_an_epoch_that_breaks_a_check_is_refused_again_and_again_and_leaves_no_files(pipeline: Quarantined) -> None:
+    for numbers in ((1, 2), (2,)):
+        with pytest.raises(OnceOnlyError, match="ONCE-E531") as refused:
+            Stops(pipeline).writes_wide(*numbers)
+        assert "sum(debit) = sum(credit) is not true (sum(debit): 9, sum(credit): 7)" in str(refused.value)
+    pipeline.holds_apart(1)
+    assert [place for place in pipeline.staged() if "e000000000002" in place] == []
+
+
+@pytest.mark.parametrize(("point", "hit"), CRASHES, ids=str)
+def test_rows_that_are_set_aside_together_are_so_once_wherever_a_driver_dies(
+    pipeline: Quarantined, point: Point, hit: int
+) -> None:
+    crashed(SetsAside(pipeline), point, hit)
+    SetsAside(pipeline).writes_wide(2, 3, max_bad=3)
+    a, b, c = pipeline.sinks_open()
+    good = [row for row in (*ids(1), *ids(3)) if not is_bad(row)]
+    assert sorted(row["id"] for row in a.rows()) == good
+    assert sorted(row["key"] for row in b.rows()) == [row for row in good if row % 2 == 0]
+    assert sorted(row["row"] for row in c.rows()) == [row for row in range(3 * ROWS) if row in ids(2) or is_bad(row)]
+    last = [marker.epoch for marker, _ in a.history()][1]
+    assert (last.digest.rows, set_aside(last)) == (0, ("balanced",))
+
+
+def test_a_figure_may_be_a_number_or_a_time_and_never_a_row() -> None:
+    check = Check("it", "sum(a) > max(at) AND min(b) AND max(struct(*)) AND listagg(word)")
+    broken = BrokenCheck(check, (Decimal("7.5"), date(2026, 1, 2), None, {"id": 7}, "w1w2"))
+    assert broken.text == f"{check.sql} is not true (sum(a): 7.5, max(at): 2026-01-02, min(b): null)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "figures"),
+    [
+        ("sum(debit) = sum(credit)", ("sum(debit)", "sum(credit)")),
+        ("abs(sum(a) - sum(b)) < 0.01 AND (count(*) > 0)", ("abs(sum(a) - sum(b))", "count(*)")),
+        ("max(`a(b`) > 1 OR min(coalesce(x, '(')) IN (1, 2)", ("max(`a(b`)", "min(coalesce(x, '('))")),
+        ("count(*) FILTER (WHERE bad) = 0", ()),
+        ("count(*) = (SELECT count(*) FROM others)", ()),
+        ("true", ()),
+    ],
+)
+def test_a_check_shows_the_values_of_its_outermost_calls(sql: str, figures: tuple[str, ...]) -> None:
+    assert Check("it", sql).figures == figures
 
 
 def test_a_row_that_is_bad_and_in_an_output_stops_the_epoch(pipeline: Quarantined) -> None:

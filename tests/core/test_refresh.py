@@ -141,7 +141,7 @@ def driven(offered: Offer, on_refresh: OnRefresh, *outcomes: c.Outcome) -> State
 
 
 UP_TO_THE_LOOK = (c.Probed((Fence(1, "them"),)), c.Recalled(record_of(THREE)), c.Looked((sight(THREE),)))
-OPENED = (*UP_TO_THE_LOOK, c.Recollected(()), c.Installed(), reading(THREE, known=THREE), c.Done())
+OPENED = (*UP_TO_THE_LOOK, c.Recollected(()), c.Installed(), reading(THREE, known=THREE), c.Indexed())
 
 
 def test_a_refresh_that_stops_fences_nobody_out():

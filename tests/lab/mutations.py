@@ -287,6 +287,14 @@ def fence_a_writer(run: Clean) -> History | None:
     return run.with_entries((*run.entries[:place], fence, *run.entries[place:]))
 
 
+def break_an_invariant(run: Clean) -> History:
+    """What a reader adds whose job has an invariant that a look breaks."""
+    read = run.final(run.sink())
+    said = Entry(read.actor, Kind.FAIL, Op.ASSERTION, sink=read.sink, anomaly="X-INVARIANT")
+    place = run.entries.index(read) + 1
+    return run.with_entries((*run.entries[:place], said, *run.entries[place:]))
+
+
 def never_finish(run: Clean) -> History | None:
     done = next(entry for entry in run.entries if entry.op is Op.SETTLE and entry.kind in OUTCOMES)
     return run.changed(done, replace(done, kind=Kind.INFO))
@@ -423,6 +431,7 @@ MUTATIONS: dict[Mutation, str] = {
     say_nothing_of_time: "X-TIME",
     take_time_back: "X-TIME",
     lose_a_row_of_the_windows: "X-PANE",
+    break_an_invariant: "X-INVARIANT",
     heal_with_another_time: "X-CROSS",
     change_a_digest: "X-CROSS",
     change_the_only_digest: "X-AUDIT",

@@ -580,4 +580,4 @@ def test_findings_come_in_the_order_of_the_anomalies_then_by_sink_and_epoch() ->
 
 def test_every_anomaly_says_what_must_hold() -> None:
     assert set(MUST_HOLD) == set(Anomaly)
-    assert len(Anomaly) == 18
+    assert len(Anomaly) == 19

@@ -4,9 +4,9 @@ import pandas as pd
 from typing_extensions import assert_type
 
 import onceonly
-from onceonly import EventTime, ExactlyOnce, Quality, Recovery, Storage, exactly_once, history
+from onceonly import EventTime, ExactlyOnce, Quality, Recovery, Storage, datasets, exactly_once
 from onceonly.errors import OnceOnlyError, Refused, refusal
-from onceonly.reading import ReadPoint, read_point
+from onceonly.reading import Dataset, ReadPoint, history, read_point
 from onceonly.replay import recompute
 from onceonly.windows import Sum, Tumbling, Windows
 from onceonly_sinks.delta import DeltaSink, DeltaTuning
@@ -21,6 +21,7 @@ assert_type(delta, DeltaSink)
 assert_type(postgres, PostgresSink)
 assert_type(write, ExactlyOnce)
 assert_type(history("ledger.db"), pd.DataFrame)
+assert_type(datasets("ledger.db"), tuple[Dataset, ...])
 assert_type(read_point("orders", ledger="ledger.db"), ReadPoint)
 assert_type(read_point("orders", ledger="ledger.db")["delta:orders"].rows, int)
 found = refusal(ValueError())

@@ -64,6 +64,7 @@ class EventKind(StrEnum):
     BEHIND = "behind-time"
     PLAN_CHANGED = "plan-changed"
     PLAN_NOT_COMPARABLE = "plan-not-comparable"
+    SCHEMA_CHANGED = "schema-changed"
     REWOUND = "rewound"
     ROLLED_FORWARD = "rolled-forward"
 

@@ -6,19 +6,24 @@ Features that a plain append does not use are imported where an epoch uses them,
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, ProgrammingError
 
 from onceonly.errors import refuse
+from onceonly.errors.options import unfit
 from onceonly.faults import Point
 from onceonly.protocol import Recorder
+from onceonly.protocol.row_rules import BrokenCheck, Check
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import LedgerUnavailable
 from onceonly_sinks.postgres import head, obstacles, schema, upsert
 from onceonly_sinks.postgres.load import PostgresPrepared, Target
 from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.server import TableName
 from onceonly_sinks.postgres.transaction import Transactions
 from onceonly_sinks.sql.commit_outcome import check_counted
 
@@ -170,6 +175,47 @@ def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -
     table_identity = head.table_identity(connection, oid, target.visibility)
     refused = head.judge(head_row, marker) or schema.replaced(head_row, table_identity, marker)
     return refused or refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
+
+
+def check_table(
+    transactions: Transactions, connection: Connection, name: TableName, checks: Sequence[Check], marker: Marker
+) -> None:
+    """Refuse an epoch after which a check of the table is not true (E531). Nothing of the transaction stays.
+
+    Raises E110: the server does not understand the check.
+    """
+
+    def ask(expressions: Sequence[str]) -> Sequence[Any]:
+        # The end of a line is that of a comment.
+        listed = ", ".join(f"({expression}\n)" for expression in expressions).replace("%", "%%")
+        # HAVING: one row, also of a condition without an aggregate; a set of several is not true.
+        rows = connection.exec_driver_sql(f"SELECT {listed} FROM {name.sql} HAVING true").all()
+        return rows[0] if len(rows) == 1 else [None] * len(expressions)
+
+    try:
+        for check in checks:
+            try:
+                is_true = ask([check.sql])[0]
+            except (ProgrammingError, DataError) as error:
+                problem, cause = f"check_table={{{check.name!r}: {check.sql!r}}}", str(error.orig).partition("\n")[0]
+                raise unfit("PostgresSink", problem, cause, "correct it") from None
+            if is_true is True:
+                continue
+            values: tuple[object, ...] = ()
+            with suppress(DBAPIError):  # a call that means something only where it is
+                values = tuple(ask(check.figures)) if check.figures else ()
+            raise refuse(
+                "E531",
+                pipeline=marker.pipeline,
+                epoch=marker.epoch.number,
+                check=check.name,
+                over=f"table {name.text}",
+                text=BrokenCheck(check, values).text,
+                next="mend the table in one transaction, then restart the query",
+            )
+    except BaseException:
+        transactions.drop(connection)
+        raise
 
 
 def send(

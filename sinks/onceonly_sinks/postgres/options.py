@@ -22,6 +22,7 @@ from onceonly.errors.options import (
     write_texts,
 )
 from onceonly.protocol import Estimate
+from onceonly.protocol.row_rules import Check
 from onceonly_checkpoints.epoch_time import milliseconds
 from onceonly_sinks.postgres.prune import FEWEST, MARKERS
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
@@ -126,6 +127,7 @@ class Options:
     sealed_view: bool = False
     keep: Keep = KEEP
     tuning: PostgresTuning = TUNING
+    checks: tuple[Check, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that the options fit together. Raises E110."""
@@ -185,9 +187,9 @@ class Options:
     @property
     def unsaid(self) -> bool:
         """Whether no option describes the table's rows."""
-        row_options = (self.merge, self.schema, self.apply, self.sealed_view)
+        row_options = (self.merge, self.schema, self.apply, self.sealed_view, self.checks)
         described = self.tuning.epoch_column, self.tuning.triggers
-        return row_options == (_APPEND, "fail", None, False) and described == (TUNING.epoch_column, TUNING.triggers)
+        return row_options == (_APPEND, "fail", None, False, ()) and described == (TUNING.epoch_column, TUNING.triggers)
 
     @property
     def append(self) -> bool:

@@ -33,6 +33,7 @@ from onceonly.protocol import (
 from onceonly.protocol.batch import AsOf
 from onceonly.protocol.capabilities import SeenIdsStore, Span, StateRow, StateWanted
 from onceonly.protocol.guard import elsewhere
+from onceonly.protocol.row_rules import Check
 from onceonly.protocol.sink import check_prepared_by
 from onceonly.protocol.values import Changes, Names
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
@@ -109,6 +110,10 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
             ``PostgresTuning(epoch_column=)``.
         order: column by which appended rows are inserted, so that an identity column counts them in that order, or
             ``source`` for the offsets of the topic that is read. One task then reads each epoch.
+        check_table: conditions on the whole table after each epoch that has rows, by name, in the server's SQL:
+            ``{"balanced": "sum(amount) = 0"}``. They are evaluated in the epoch's transaction, also over other tables
+            that it writes. One that is not true refuses the epoch (E531), so the first transaction of a call has such
+            tables. Each reads the table: index what it needs.
         id: the sink's id, if one pipeline writes to one table twice. Default ``postgres:<table>``.
         sealed_view: whether a view ``<table>_sealed`` hides an epoch until all sinks of the pipeline hold it, for
             readers in SQL. One statement over several such views of a database sees one epoch. Needs an append or
@@ -131,13 +136,15 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
         schema: SchemaChange = "fail",
         apply: Apply | None = None,
         order: Column | None = None,
+        check_table: Mapping[str, str] | None = None,
         id: str | None = None,
         sealed_view: bool = False,
         keep: Keep = KEEP,
         tuning: PostgresTuning = TUNING,
     ) -> None:
         merge = merge_of(key, sequence, delete_flag, keep, order)
-        options = Options(merge, schema, apply, sealed_view, keep, tuning)
+        checks = tuple(Check(name, sql) for name, sql in (check_table or {}).items())
+        options = Options(merge, schema, apply, sealed_view, keep, tuning, checks)
         self._set_up(Server.parse(dsn), TableName.parse(table), options, id)
 
     @classmethod
@@ -172,12 +179,13 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
             append,
             recountable,
             True,
-            committer="transaction",
+            committer=f"transaction{''.join(f', if {check.name}: {check.sql}' for check in self._options.checks)}",
             readers=_READERS,
             dangers=self._dangers(),
             names=Names(most=NAME_BYTES),
             changes=Changes(merge.key, merge.sequence, merge.delete, remembers=bool(merge.tombstones)),
             order=merge.order or "",
+            judges=bool(self._options.checks),
         )
 
     @classmethod
@@ -480,6 +488,9 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
                 receipts = (*receipts, receipt)
             assert open_ is not None
             with self._translator.attempt(lambda read_head: head.judge(read_head, marker), dict):
+                for sink, rows, _ in parts:
+                    checks = sink._options.checks if rows and rows.rows else ()
+                    commit.check_table(self._transactions, open_, sink._name, checks, marker)
                 commit.send(self._transactions, open_, marker, receipts, ledger)
         for sink, rows, sink_marker in parts:
             if rows is not None:

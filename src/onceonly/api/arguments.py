@@ -17,6 +17,7 @@ from onceonly.machine.facts import Adopt
 from onceonly.machine.overlap import unfit
 from onceonly.protocol import Sink
 from onceonly.protocol.values import SOURCE
+from onceonly.runtime import shared_transaction
 from onceonly.spark.engine import QueryHint, QueryPlan, Run
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical, shorten_list
@@ -193,6 +194,7 @@ class Arguments:
     def chosen(self) -> GuaranteeInputs:
         """The arguments that affect the guarantee."""
         outputs, expected, once = self.division.promise(self.of_rows) if self.division else ({}, "", "")
+        checks = self.division.checks if self.division else ()
         outputs |= self.windows.promise(self.of_rows) if self.windows else {}
         return GuaranteeInputs(
             adopt=self.recovery.adopts,
@@ -200,6 +202,7 @@ class Arguments:
             staged=self.stages,
             on_refresh=self.recovery.on_refresh,
             outputs=outputs,
+            checked=", ".join(f"{check.name} ({check.sql})" for check in checks),
             expected=expected,
             once=once,
             event_time=self.event_time.words if self.event_time else "",
@@ -317,6 +320,16 @@ def check_order(sinks: tuple[Sink, ...], beside: str) -> None:
 
 
 _WITHOUT_ORDER = re.compile(r"\bmap<|\bvariant\b|\binterval\b")
+
+
+def check_judges(sinks: tuple[Sink, ...]) -> None:
+    """Refuse a sink that may refuse an epoch which others hold by then (E110)."""
+    groups = [group for group in shared_transaction.transaction_groups(sinks) if sinks[0].id in group]
+    first = groups[0] if groups else (sinks[0].id,)
+    if late := next((sink.id for sink in sinks if sink.capabilities.judges and sink.id not in first), None):
+        cause = "its check could then refuse an epoch that the other one holds"
+        remedy = f"name {late} first; checked tables have one database"
+        raise misused(f"{late} is given check_table=, and {sinks[0].id} commits before it.", cause, remedy)
 
 
 def check_one_by_one(sinks: tuple[Sink, ...], recovery: Recovery, storage: Storage, *, divided: bool) -> None:

@@ -121,7 +121,7 @@ class _Call:
         opening.written, opening.columns, self.epochs.written = determinism, columns, determinism
         read = replace(read_input(None, batch_id, opening.run, columns), estimate=batch.estimate)
         try:
-            return self.epochs.write(opening, batch, read, columns, determinism)
+            return self.epochs.write(opening, batch, read, frames.columns_of(schema), determinism)
         except OnceOnlyError as refused:
             raise self._for_want_of_spark() or refused from None
 

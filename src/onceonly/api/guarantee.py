@@ -92,6 +92,7 @@ class GuaranteeInputs:
         transform: whether the call has a ``transform=``.
         staged: whether epochs are written to files first.
         outputs: by sink id, name and words of the rows that a sink gets in place of all rows.
+        checked: conditions on all rows of an epoch together, in words. Empty for none.
         expected: the rules that a bad row breaks, in words. Empty for none.
         once: the identity by which rows repeat, in words. Empty for none.
         event_time: the source of completeness, in words. Empty for none.
@@ -103,6 +104,7 @@ class GuaranteeInputs:
     staged: bool = False
     on_refresh: OnRefresh = "stop"
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    checked: str = ""
     expected: str = ""
     once: str = ""
     event_time: str = ""
@@ -175,6 +177,7 @@ def derive(sink: Sink, plan: QueryPlan | None, written: Determinism | None, chos
         "each start fences older drivers out before it reads the sink's position",
         *([able.foreign] if able.foreign else []),
         *([ordered] if able.order else []),
+        *([f"no epoch of rows that break {chosen.checked} reaches it"] if chosen.checked and name != BAD else []),
     ]
     dangers = (*_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
     return Guarantee(

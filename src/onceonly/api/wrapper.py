@@ -26,13 +26,14 @@ from onceonly.api.run_state import RunState
 from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import misused
 from onceonly.machine.facts import Replays
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
 from onceonly.protocol.values import SOURCE
 from onceonly.runtime import sink_refusals
 from onceonly.spark import batch as trimming
-from onceonly.spark import fingerprint
+from onceonly.spark import fingerprint, frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.detect import engine_for
 from onceonly.spark.engine import QueryPlan
@@ -107,11 +108,10 @@ class ExactlyOnce:
         if df is None:
             return self._epochs.promise()
         if not df.isStreaming:
-            raise refuse(
-                "E110",
-                problem="explain() got a DataFrame that is no stream.",
-                cause="it was read with spark.read, or it is a batch",
-                next="give the DataFrame that writeStream is called on, or leave it out",
+            raise misused(
+                "explain() got a DataFrame that is no stream.",
+                "it was read with spark.read, or it is a batch",
+                "give the DataFrame that writeStream is called on, or leave it out",
             )
         plan = engine_for(df).foreseen(df)
         rows = call.shaped(df)
@@ -171,6 +171,7 @@ class ExactlyOnce:
     def _write(self, opening: RunState, df: DataFrame, batch_id: int) -> None:
         rows = self.arguments.shaped(df)
         columns: Sequence[tuple[str, str]] = rows.dtypes
+        typed = frames.columns_of(rows.schema)
         if opening.admitted != columns:
             _check_columns(self.arguments, opening.pipeline, rows)
             _check_order(self.arguments, opening.run.plan, opening.pipeline, df, rows)
@@ -181,7 +182,7 @@ class ExactlyOnce:
         rows = self._ordered(rows, read.estimate)
         without = partial(self._without, df, read.estimate)
         batch = self._batch(opening, rows, read, query_determinism, without)
-        self._epochs.write(opening, batch, read, columns, query_determinism)
+        self._epochs.write(opening, batch, read, typed, query_determinism)
 
     def _batch(
         self,
@@ -203,8 +204,7 @@ class ExactlyOnce:
                 divided = call.division.resolve(plan, opening.pipeline, rows, query_determinism.left_out, demanded)
                 admission.check_outputs(call, opening.pipeline, divided.outputs)
                 opening.outputs = columns, divided
-            outputs = opening.outputs[1].at(read.lineage.batch_timestamp_ms)
-            return call.division.batch(rows, outputs, size, query_determinism, without)
+            return call.division.batch(rows, opening.outputs[1], read, query_determinism, without)
         return SparkBatch(rows, size, query_determinism.left_out, without)
 
     def _look(self, opening: RunState, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Determinism:
@@ -316,6 +316,7 @@ def exactly_once(
     arguments.check_transform(transform)
     arguments.check_name(name)
     arguments.check_order(all_sinks, "dedupe=" if dedupe else "windows=" if windows else "")
+    arguments.check_judges(all_sinks)
     arguments.check_one_by_one(all_sinks, recovery, storage, divided=division is not None or windows is not None)
     if recovery.on_refresh == "replace":
         sink_refusals.demand(all_sinks, name or "the query")
@@ -363,25 +364,22 @@ def check_sendable(call: Arguments) -> None:
         raise worker.untold()
     if call.divided:
         what = call.division.argument if call.division else "was given windows="
-        raise refuse(
-            "E110",
-            problem=f"exactly_once() {what}, and the query runs on Spark Connect.",
-            cause="side outputs, quality= and dedupe= work on classic sessions only",
-            next="give each sink a query of its own there, with its own name, checkpoint and transform=",
+        raise misused(
+            f"exactly_once() {what}, and the query runs on Spark Connect.",
+            "side outputs, quality= and dedupe= work on classic sessions only",
+            "give each sink a query of its own there, with its own name, checkpoint and transform=",
         )
     if call.event_time:
-        raise refuse(
-            "E110",
-            problem="exactly_once() was given event_time=, and the query runs on Spark Connect.",
-            cause="the event time of rows is recorded on classic sessions only",
-            next="leave event_time= out there, or run the query on a classic session",
+        raise misused(
+            "exactly_once() was given event_time=, and the query runs on Spark Connect.",
+            "the event time of rows is recorded on classic sessions only",
+            "leave event_time= out there, or run the query on a classic session",
         )
     if isinstance(ledger := call.storage.ledger, Ledger):
-        raise refuse(
-            "E110",
-            problem=f"The ledger {ledger!r} lives in this process, and the callback runs in the server's.",
-            cause="the query runs on Spark Connect, and Storage(ledger=) has a ledger that was made here",
-            next='give its address: exactly_once(..., storage=Storage(ledger="postgresql://..."))',
+        raise misused(
+            f"The ledger {ledger!r} lives in this process, and the callback runs in the server's.",
+            "the query runs on Spark Connect, and Storage(ledger=) has a ledger that was made here",
+            'give its address: exactly_once(..., storage=Storage(ledger="postgresql://..."))',
         )
     for sink in call.sinks:
         if reason := worker.unpicklable(sink):

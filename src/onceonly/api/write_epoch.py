@@ -7,7 +7,6 @@ findings about a batch as values.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 from onceonly import faults
@@ -25,8 +24,11 @@ from onceonly.machine.facts import Happening, Offer, Replays
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
 from onceonly.runtime import events, runs, shared_transaction
+from onceonly.spark import frames
 from onceonly.spark.fingerprint import Determinism
 from onceonly.spark.input import Input
+from onceonly_checkpoints.digests import SEEN_IDS
+from onceonly_checkpoints.epoch import Columns, OutputColumns
 from onceonly_checkpoints.ledger import KeptPlan
 
 log = logging.getLogger(__name__)
@@ -55,12 +57,10 @@ class Epochs:
         chosen = replace(arguments.chosen, further=self.openings.further)
         return Report(guarantee.explain(arguments.sinks, self.openings.plan, self.written, chosen))
 
-    def write(
-        self, opening: RunState, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], determinism: Determinism
-    ) -> State:
+    def write(self, opening: RunState, batch: Batch, read: Input, columns: Columns, determinism: Determinism) -> State:
         """Write one batch, or prove that it is already written. Returns the state of the machine after it.
 
-        ``columns`` has name and type of each column that is written.
+        ``columns`` are those of the rows without outputs.
 
         Raises:
             OnceOnlyError: the batch was not written. The message has the reason and the next step.
@@ -74,7 +74,7 @@ class Epochs:
         ran = opening.code.code
         lineage = replace(read.lineage, version=ran.version, plan=ran.plan)
         offer = read.offer(columns, stateful=opening.run.plan.stateful)
-        offer = replace(offer, lineage=lineage, replays=self.replays)
+        offer = replace(offer, lineage=lineage, replays=self.replays, columns=_columns(opening, columns))
         if opening.upstream:
             opening.upstream.check(offer.sources, offer.slice.end)
         faults.fire(Point.DISCOVER_AFTER)
@@ -105,6 +105,7 @@ class Epochs:
                 windows=arguments.windows.windows(opening.windows[1])
                 if arguments.windows and opening.windows
                 else None,
+                aside=arguments.division.aside if arguments.division else (),
             )
         else:
             state = coordinator.resume(opening.state, offer)
@@ -166,3 +167,13 @@ class Epochs:
         if not opening.is_promise_recorded:
             self._keep_plan(opening, state)
         opening.is_promise_recorded = not state.work.skipped  # a skipped batch has no receipts to compare
+
+
+def _columns(opening: RunState, columns: Columns) -> tuple[OutputColumns, ...]:
+    """Columns of the rows and of each output of the user. Windows alone show those of their results."""
+    if opening.windows:
+        return ()
+    resolved = opening.outputs[1].outputs if opening.outputs else ()
+    outputs = (output for output in resolved if output.spec.name != SEEN_IDS)
+    named = (OutputColumns(output.spec.name, frames.columns_in(output.columns)) for output in outputs)
+    return OutputColumns("", columns), *named

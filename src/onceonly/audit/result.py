@@ -25,6 +25,7 @@ from onceonly.audit.rules_pipeline import (
 )
 from onceonly.audit.rules_records import (
     code_changed,
+    columns_changed,
     computed_again,
     decisions_said,
     published_no_more,
@@ -60,6 +61,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[SinkHistory, ...]], Iterator[Findin
     read_again,
     published_no_more,
     code_changed,
+    columns_changed,
     computed_again,
 )
 

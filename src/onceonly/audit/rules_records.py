@@ -96,6 +96,14 @@ def code_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findi
     yield finding("A183", facts.pipeline, None, ranges[-1][1][0], "; ".join([*earlier, *descriptions]))
 
 
+def columns_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+    """A188: an epoch changed columns of its rows or outputs."""
+    changes = {epoch.number: epoch.changed_columns for line in lines for epoch in line.epochs}
+    for number, what in sorted(changes.items()):
+        if what:
+            yield finding("A188", facts.pipeline, None, number, what)
+
+
 _CODES = {RecomputedRange.DIFFERS: "A185", RecomputedRange.CANNOT: "A186", RecomputedRange.EQUAL: "A187"}
 
 

@@ -212,6 +212,11 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"
     yield "previous chain", epoch.previous_chain or "none, this is the first"
     yield "schema", epoch.schema or None
+    yield "columns changed", epoch.changed_columns or None
+    for part in epoch.columns:
+        listed = [f"{name} {kind} {'null' if nullable else 'not null'}" for name, kind, nullable in part.columns]
+        yield f"columns {part.output}".rstrip(), ", ".join(listed)
+    yield "columns since", f"epoch {epoch.columns_since}" if epoch.columns_since else None
     yield "generation", record.fence.text.removeprefix("generation ")
     if lineage is not None:
         yield "batch", f"{lineage.batch_id} of query {lineage.query_id}, run {lineage.run_id}"

@@ -1,9 +1,10 @@
-"""``onceonly ledger prune`` and ``recover rebuild-ledger``: the index of epochs."""
+"""``onceonly ledger prune``, ``recover rebuild-ledger``, ``datasets``: the index of epochs."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -12,15 +13,18 @@ import typer
 
 from onceonly.audit.sink_history import ranges
 from onceonly.cli.change import Change, carry_out
-from onceonly.cli.connect import Connection, connect, ledger_address
-from onceonly.cli.options import LedgerOption, OnlyArgument, QueryOption, SinkOption, YesOption, one_name
-from onceonly.cli.output import plural, say
+from onceonly.cli.connect import Connection, connect, ledger_address, open_ledger
+from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, YesOption, one_name
+from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.cli.records import history, merged
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.overlap import compares_all
+from onceonly.reading import points
+from onceonly.reading.points import Dataset, DatasetWriter
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Pipeline
+from onceonly_checkpoints.model import shorten_list
 
 # ---- What ``ledger prune`` is about to do, and what is lost with it.
 
@@ -254,3 +258,69 @@ def rebuild(
         say(f"ledger of {connection.pipeline} rebuilt up to epoch {plan.newest}")
 
     carry_out(Change(plan.pairs, run), yes=yes)
+
+
+# ---- ``onceonly datasets``.
+
+
+def datasets(
+    target: Annotated[
+        str | None, typer.Argument(metavar="TARGET", help="Address of a target, or id of a sink that writes to it.")
+    ] = None,
+    *,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the targets of all pipelines of a ledger. With a target, show its writers and their columns.
+
+    Reads the ledger alone. Several writers of one target share it.
+    """
+    with closing(open_ledger(ledger)) as opened:
+        known, address = points.datasets(opened), opened.address
+    shown = [dataset for dataset in known if target is None or _is_meant(dataset, target)]
+    if target is not None and not shown:
+        raise refuse(
+            "E110",
+            problem=f'The ledger has no target "{target}".',
+            cause=f"it has: {', '.join(dataset.target for dataset in known) or 'none'}",
+            next=f"onceonly datasets --ledger {shlex.quote(address)}",
+        )
+    if output is Output.JSON:
+        emit_json({"datasets": [dataset.to_json() for dataset in shown]})
+    elif target is None:
+        heads = ("target", "pipeline", "sink", "epochs", "complete until", "columns")
+        emit_table(heads, (_dataset_row(dataset.target, writer) for dataset in shown for writer in dataset.writers))
+    else:
+        for dataset in shown:
+            for writer in dataset.writers:
+                _show_writer(dataset.target, writer)
+
+
+def _is_meant(dataset: Dataset, target: str) -> bool:
+    return target == dataset.target or any(writer.sink == target for writer in dataset.writers)
+
+
+def _epochs_of(writer: DatasetWriter) -> str:
+    return f"{writer.first}..{writer.newest}" if writer.first else "-"
+
+
+def _dataset_row(target: str, writer: DatasetWriter) -> tuple[object, ...]:
+    names = shorten_list([name for name, _, _ in writer.columns])
+    return target, writer.pipeline, writer.sink, _epochs_of(writer), writer.complete_until or "-", names or "-"
+
+
+def _show_writer(target: str, writer: DatasetWriter) -> None:
+    emit_pairs(
+        [
+            ("target", target),
+            ("pipeline", writer.pipeline),
+            ("sink", writer.sink),
+            ("output", writer.output or None),
+            ("epochs", _epochs_of(writer)),
+            ("complete until", writer.complete_until),
+            ("same rows in", ", ".join(writer.same_rows) or None),
+        ]
+    )
+    rows = ((name, kind, "yes" if nullable else "no") for name, kind, nullable in writer.columns)
+    emit_table(("column", "type", "null"), rows)
+    say()

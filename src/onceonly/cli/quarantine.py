@@ -32,7 +32,7 @@ EpochOption = Annotated[
     typer.Option("--epoch", "-e", metavar="N|A..B", help="Only this epoch, or these. Default: every epoch."),
 ]
 ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="RULE", help="Only rows that broke this rule.")]
-ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show this many of the newest rows.")]
+RowsOption = Annotated[bool, typer.Option("--rows", help="Show the rows, with their reasons.")]
 
 _ENDS = re.compile(r"([1-9][0-9]{0,17})(?:\.\.([1-9][0-9]{0,17}))?")
 _MENDED = "replay them once you have repaired them: help(onceonly.bad_rows)"
@@ -40,7 +40,7 @@ _MENDED = "replay them once you have repaired them: help(onceonly.bad_rows)"
 Aside = Sequence[tuple[Epoch, digests.OutputDigest]]
 
 
-def list_(
+def command(
     context: typer.Context,
     name: OnlyArgument = None,
     *,
@@ -51,50 +51,33 @@ def list_(
     limit: LimitOption = 20,
     epoch: EpochOption = None,
     reason: ReasonOption = None,
+    rows: RowsOption = False,
 ) -> None:
-    """List the newest epochs with quarantined rows, oldest first: how many, why, where, and the sum."""
-    span = _span(epoch)
-    with connect(ledger, one_name(context, name, query), sink, forgiving=True) as connection:
-        records = read(connection, *span)
-        addresses = _addresses(connection)
-    aside = quarantine.set_aside((record.epoch for record in records), reason)
-    if output is Output.JSON:
-        emit_json({"pipeline": connection.pipeline, **_listed(aside, addresses, limit)})
-    elif not aside:
-        say(_nothing(connection, records, reason))
-    else:
-        emit_table(("epoch", "rows", "bad", "reasons", "sinks"), _table(aside, limit))
+    """List the newest epochs with quarantined rows, oldest first: how many, why, where, and the sum.
 
-
-def show(
-    context: typer.Context,
-    name: OnlyArgument = None,
-    *,
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    output: OutputOption = Output.TABLE,
-    limit: ShownOption = 20,
-    epoch: EpochOption = None,
-    reason: ReasonOption = None,
-) -> None:
-    """Show rows quarantined, with their reasons, from the quarantine itself, without Spark."""
+    --rows shows the newest rows with their reasons, from the quarantine itself, without Spark.
+    """
     span = _span(epoch)
     with connect(ledger, one_name(context, name, query), sink, forgiving=True) as connection:
         records = read(connection, *span)
         aside = quarantine.set_aside((record.epoch for record in records), reason)
-        holder = _holder(connection, aside) if aside else None
-        rows = _rows(holder, connection.pipeline, aside, limit, reason) if holder else ()
+        holder = _holder(connection, aside) if rows and aside else None
+        shown = _rows(holder, connection.pipeline, aside, limit, reason) if holder else ()
+        addresses = _addresses(connection)
     counted = sum(quarantine.count(bad, reason) for _, bad in aside)
-    if output is Output.JSON:
+    if output is Output.JSON and rows:
         held = {"sink": holder.id, "address": holder.address} if holder else {"sink": None, "address": None}
         emit_json(
-            {"pipeline": connection.pipeline, **held, "counted": counted, "rows": [row.to_json() for row in rows]}
+            {"pipeline": connection.pipeline, **held, "counted": counted, "rows": [row.to_json() for row in shown]}
         )
-    elif holder is None:
+    elif output is Output.JSON:
+        emit_json({"pipeline": connection.pipeline, **_listed(aside, addresses, limit)})
+    elif holder is not None:
+        _show(holder, shown, counted)
+    elif not aside:
         say(_nothing(connection, records, reason))
     else:
-        _show(holder, rows, counted)
+        emit_table(("epoch", "rows", "bad", "reasons", "sinks"), _table(aside, limit))
 
 
 def _span(text: str | None) -> tuple[int, int | None]:

@@ -71,13 +71,8 @@ TREE: Mapping[str, Verb | Noun] = {
             "retire-writer": Verb("Stop waiting for a writer of a dataset, for good."),
         },
     ),
-    "quarantine": Noun(
-        "Rows in quarantine: list, show.",
-        {
-            "list": Verb("List the newest epochs with quarantined rows."),
-            "show": Verb("Show quarantined rows, with their reasons."),
-        },
-    ),
+    "datasets": Verb("List the targets of a ledger, or show one: writers, columns, epochs."),
+    "quarantine": Verb("List epochs with quarantined rows, or show the rows."),
     "time": Noun(
         "Until when a dataset is complete: show, wait.",
         {
@@ -194,7 +189,11 @@ def _function(words: str) -> Any:  # noqa: PLR0911, PLR0912 - a table, in import
         case "quarantine":
             from onceonly.cli import quarantine
 
-            return {"list": quarantine.list_, "show": quarantine.show}[name]
+            return quarantine.command
+        case "datasets":
+            from onceonly.cli import ledger
+
+            return ledger.datasets
         case "time":
             from onceonly.cli import time
 

@@ -217,7 +217,9 @@ CLASSES: Mapping[str, type[OnceOnlyError]] = {
     **dict.fromkeys(("E207", "E208", "E209", "E228", "E233"), SinkChangedError),
     **dict.fromkeys(("E401", "E402"), SupersededRun),
     **dict.fromkeys(("E501", "E510", "E511", "E514", "E516", "E526", "E529"), DestinationUnavailable),
-    **dict.fromkeys(("E503", "E504", "E505", "E506", "E517", "E520", "E522", "E524", "E528", "E530"), RowsRefused),
+    **dict.fromkeys(
+        ("E503", "E504", "E505", "E506", "E517", "E520", "E522", "E524", "E528", "E530", "E531"), RowsRefused
+    ),
 }
 """Classes of single codes; every other code has its family's."""
 

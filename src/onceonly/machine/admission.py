@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from onceonly.errors import refuse
+from onceonly.machine.facts import Happening
 from onceonly.machine.source_order import read_of
 from onceonly.protocol import Sink
 from onceonly.protocol.values import Names
+from onceonly_checkpoints.epoch import Epoch, OutputColumns
+from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import resolved
 
@@ -74,15 +77,35 @@ def _quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+# ---- Columns of an epoch.
+
+
+def columns_to_record(known: Sequence[OutputColumns], now: Sequence[OutputColumns]) -> tuple[OutputColumns, ...]:
+    """Return the columns of all outputs if some of them differ from the newest recorded ones, else nothing."""
+    before = {part.output: part.columns for part in known}
+    new = tuple(part for part in now if before.get(part.output) != part.columns)
+    changed = {part.output: replace(part, before=before.get(part.output, ())) for part in new}
+    # An output may lack in an epoch, as that of late rows does. It is compared with its last columns.
+    same = (replace(part, before=()) for part in (*known, *now) if part.output not in changed)
+    kept = {part.output: part for part in same}
+    return tuple((kept | changed).values()) if new else ()
+
+
+def columns_changed(epoch: Epoch) -> tuple[Happening, ...]:
+    """Note the columns that an epoch changed. Those that no epoch had recorded before are no change."""
+    what = epoch.changed_columns
+    return (Happening(EventKind.SCHEMA_CHANGED, what, epoch.number, once=True),) if what else ()
+
+
 # ---- Targets: as they are spelled where a call is made, and as they are once they were resolved.
 
-_OPTIONS = re.compile(r"[?#][a-z_]+=.*")
+OPTIONS = re.compile(r"[?#][a-z_]+=.*")
 """What an address says of the sink behind its target; a table of Postgres stands behind a # without a name for it."""
 
 
 def spelled(sink: Sink) -> str:
     """Return the address of a sink's target as the user spelled it, without options of the sink."""
-    return _OPTIONS.sub("", sink.address)
+    return OPTIONS.sub("", sink.address)
 
 
 @dataclass(frozen=True, slots=True)

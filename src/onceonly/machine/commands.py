@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from onceonly.machine.facts import Happening, Reading, Refusal
 from onceonly.machine.writer_progress import RewoundPosition, TimedMarker
@@ -11,9 +12,12 @@ from onceonly.protocol.batch import AsOf, Bound, RecordedInputFiles, Trim
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, OutputColumns, Receipt
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice
+
+if TYPE_CHECKING:
+    from onceonly.protocol.row_rules import BrokenCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +109,24 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Record this opening in the ledger, with epochs that only the sinks know, and sweep. Answer: :class:`Done`.
+    """Record this opening in the ledger, with epochs that only the sinks know, and sweep. Answer: :class:`Indexed`.
 
-    ``lineage`` is of the batch, or of the newest known one. The sweep keeps ``newest_manifest``.
+    ``lineage`` is of the batch, or of the newest known one. The sweep keeps ``newest_manifest``. ``columns_epoch`` is
+    the epoch whose columns are wanted, or 0.
     """
 
     fence: Fence
     epochs: tuple[tuple[Marker, tuple[Receipt, ...]], ...]
     lineage: Lineage | None = None
     newest_manifest: str | None = None
+    columns_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """The ledger has them. ``columns`` are empty if it lacks the epoch."""
+
+    columns: tuple[OutputColumns, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +161,12 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Run a skipped batch for its state, and write nothing. Answer: :class:`Executed`."""
+    """Run a skipped batch for its state, and write nothing. Answer: :class:`Executed`.
+
+    ``aside``: the checks for which all of its rows are bad.
+    """
+
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +221,7 @@ class Stage:
         lasting: whether the rows must outlive this process. Otherwise its memory is enough.
         as_of: epoch to compare ids with, where a batch leaves out rows whose id was seen before.
         bound: state that windows continue from, or ``None`` if rows are written without windows.
+        aside: the checks for which all rows are bad.
     """
 
     number: int
@@ -214,6 +233,7 @@ class Stage:
     as_of: AsOf | None = None
     clock: Clock | None = None
     bound: Bound | None = None
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +241,8 @@ class Staged:
     """The bytes are final. ``manifest`` is ``None`` for rows in the memory of this process.
 
     ``digest`` is of the one action that also gave ``outputs``. ``times`` are from rows and the user's function.
+    ``broken``: the checks that do not hold.
+    ``columns`` are those that only the rows show.
     """
 
     manifest: str | None
@@ -229,6 +251,8 @@ class Staged:
     outputs: tuple[OutputDigest, ...] = ()
     times: RowTimes | None = None
     panes: EpochWindows | None = None
+    broken: tuple[BrokenCheck, ...] = ()
+    columns: tuple[OutputColumns, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,4 +413,5 @@ Outcome = (
     | Committed
     | Absent
     | Done
+    | Indexed
 )

@@ -89,6 +89,7 @@ def start(
     noting: EventTimeConfig | None = None,
     windows: WindowsConfig | None = None,
     rewound: tuple[str, ...] = (),
+    aside: tuple[str, ...] = (),
 ) -> State:
     """Return the state before an opening. ``owner`` is a fresh random token."""
     settings = (
@@ -105,7 +106,7 @@ def start(
         noting,
         windows,
     )
-    job = Job(pipeline, sinks, owner, offer, *settings, rewound)
+    job = Job(pipeline, sinks, owner, offer, *settings, rewound, aside)
     return State(Phase.PROBE, job, Opening(Fence(0, owner)))
 
 
@@ -145,7 +146,8 @@ def _index(state: State) -> Command:
     newest = opening.last or (opening.head.epoch if opening.head else None)
     lineage = newest.resume_point.lineage if newest else None
     manifest = opening.last.manifest if opening.last else None
-    return Index(opening.fence, opening.unindexed, offer.lineage if offer else lineage, manifest)
+    since = opening.last.columns_epoch if opening.last else 0
+    return Index(opening.fence, opening.unindexed, offer.lineage if offer else lineage, manifest, since)
 
 
 def _stage(state: State) -> Command:
@@ -154,7 +156,9 @@ def _stage(state: State) -> Command:
     lineage = work.epoch.lineage if work.epoch else state.offered.lineage
     as_of = AsOf(state.series, work.number, lineage.batch_timestamp_ms if lineage else 0, state.job.pipeline)
     clock = None if healing else _clock(state)
-    return Stage(work.number, fence, state.written, work.trim, healing, lasting, as_of, clock, _bound(state, as_of))
+    return Stage(
+        work.number, fence, state.written, work.trim, healing, lasting, as_of, clock, _bound(state, as_of), work.aside
+    )
 
 
 def _bound(state: State, as_of: AsOf) -> Bound | None:
@@ -215,7 +219,7 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.INDEX: _index,
     Phase.RECOLLECT: _recollect,
     Phase.GATHER: lambda state: Gather(state.past),
-    Phase.EXECUTE: lambda state: Execute(),
+    Phase.EXECUTE: lambda state: Execute(division_rules.set_aside(state.current)),
     Phase.INTEND: lambda state: Intend(state.work.number, state.opening.fence, state.written, state.work.replaces),
     Phase.POLL: _poll,
     Phase.FETCH: _fetch,

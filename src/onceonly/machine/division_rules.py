@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from onceonly.errors import caution
 from onceonly.machine.event_time import text
@@ -18,6 +19,9 @@ from onceonly_checkpoints.digests import BAD, LATE, SEEN_IDS, STATE, Digest, Out
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, EpochTime, EpochWindows
 from onceonly_checkpoints.ledger import EventKind
+
+if TYPE_CHECKING:
+    from onceonly.protocol.row_rules import BrokenCheck
 
 ALWAYS = 100
 """Rows that a share lets through, however few rows there are: two bad ones of ten are no other source."""
@@ -56,6 +60,30 @@ def allowed(max_bad: MaxBad, rows: int) -> int:
     if isinstance(max_bad, int):
         return max_bad
     return max(ALWAYS, int(max_bad * rows)) if max_bad else 0
+
+
+def broken(pipeline: str, number: int, checks: Sequence[BrokenCheck]) -> Refusal | None:
+    """Refuse an epoch whose rows break a check of the call."""
+    first = next(iter(checks), None)
+    if first is None:
+        return None
+    over = f'output "{first.check.of}"' if first.check.of else "its rows"
+    return Refusal.of(
+        "E531",
+        pipeline=pipeline,
+        epoch=number,
+        check=first.check.name,
+        over=over,
+        text=first.text,
+        next="set all rows of such an epoch aside, to look at them and write them later: "
+        'quality=Quality(..., quarantine=sink, on_broken="quarantine")',
+    )
+
+
+def set_aside(epoch: Epoch) -> tuple[str, ...]:
+    """Return the reasons for which all rows of a recorded epoch are bad, a broken check among them."""
+    bad = None if epoch.digest.rows else epoch.bad
+    return tuple(reason for reason, rows in bad.reasons if rows == bad.digest.rows) if bad else ()
 
 
 # ---- Rules for a pipeline's windows: continuation and open limits. Pure.

@@ -7,7 +7,7 @@ from typing import Literal
 
 from onceonly.protocol import Position
 from onceonly.protocol.batch import RecordedInputFiles, Trim
-from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt, ReplayedEpochs
+from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, OutputColumns, Receipt, ReplayedEpochs
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.spark.offsets import PreviousBatch
@@ -167,6 +167,7 @@ class Offer:
             this run has written the batch before it.
         earlier_checkpoints: the newest batches that lower siblings of the checkpoint still hold. Read for batch 0.
         replays: epochs that it runs again, or ``None`` for a batch of the query's own.
+        columns: of its rows and outputs, as far as the plan shows them.
     """
 
     slice: Slice
@@ -180,6 +181,7 @@ class Offer:
     earlier: tuple[InputFile, ...] | None = None
     earlier_checkpoints: tuple[PreviousBatch, ...] = ()
     replays: Replays | None = None
+    columns: tuple[OutputColumns, ...] = ()
 
     @property
     def previous_clock(self) -> PreviousClock | None:

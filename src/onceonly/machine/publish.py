@@ -184,5 +184,6 @@ def _epoch(facts: PublishFacts, last: Epoch, replayed: ReplayedEpochs) -> Epoch:
             replaces=(1, last.number),
             time=event_time.carried(last.time, turn=PreviousTime(facts.pipeline, number, last, cut=facts.cut).turn),
             replays=replayed,
+            columns_since=last.columns_epoch,
         )
     )

@@ -11,7 +11,7 @@ from onceonly.machine.event_time import EventTimeConfig, PreviousTime
 from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, PeekFacts, Reading, Refusal
 from onceonly.machine.writer_progress import RewoundPosition, TimedMarker
 from onceonly.protocol.batch import RecordedInputFiles, Trim
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, OutputColumns, Receipt
 from onceonly_checkpoints.model import Adoption, Slice
 
 MAX_OPENINGS = 5
@@ -62,6 +62,7 @@ class Job:
         transaction_groups: groups of sinks that can commit in one transaction. Any other sink has its own.
         windows: how rows are aggregated, or ``None`` if they are written without windows.
         rewound: sinks that may lack epochs, because they are brought level after the opening (``recover rewind``).
+        aside: the checks for which, if they do not hold, all rows of an epoch are bad.
     """
 
     pipeline: str
@@ -81,6 +82,7 @@ class Job:
     noting: EventTimeConfig | None = None
     windows: WindowsConfig | None = None
     rewound: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
 
     @property
     def staged(self) -> bool:
@@ -115,6 +117,7 @@ class Job:
             divided=self.divided,
             noting=self.noting,
             windows=self.windows,
+            aside=self.aside,
         )
 
 
@@ -135,6 +138,7 @@ class Opening:
         cut: rewind of the position, until an epoch follows it, or ``None`` for none.
         held: input files of recorded epochs, or ``None`` if not read. Without those of this opening: a checkpoint hands
             out no file twice.
+        columns: the newest recorded ones, or nothing if they are unknown.
     """
 
     fence: Fence
@@ -151,11 +155,13 @@ class Opening:
     unindexed: tuple[tuple[Marker, tuple[Receipt, ...]], ...] = ()
     cut: RewoundPosition | None = None
     held: RecordedInputFiles | None = None
+    columns: tuple[OutputColumns, ...] = ()
 
     @property
     def for_next_batch(self) -> Opening:
         """Opening for the next batch: same fence, and the position of the epoch just finished."""
-        return Opening(self.fence, last=self.last, healed=self.healed, cut=self.cut, held=self.held)
+        last, cut, held, columns = self.last, self.cut, self.held, self.columns
+        return Opening(self.fence, last=last, healed=self.healed, cut=cut, held=held, columns=columns)
 
     def next_opening(self, fence: Fence, before: Fence | None) -> Opening:
         """Next opening of the call. The positions of the sinks are unknown until it has read them."""
@@ -178,6 +184,7 @@ class Work:
         number: number of the epoch being written, or 0 for none.
         epoch: the epoch being written, or the one that was proven to be written.
         skipped: whether the batch was proven to be written already.
+        aside: the checks for which all rows are bad.
     """
 
     index: int = 0
@@ -192,6 +199,7 @@ class Work:
     epoch: Epoch | None = None
     receipts: tuple[Receipt, ...] = ()
     skipped: bool = False
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

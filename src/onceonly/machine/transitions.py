@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from onceonly.machine import callback_rules, comparison, division_rules, event_time, precheck
+from onceonly.machine import admission, callback_rules, comparison, division_rules, event_time, precheck
 from onceonly.machine.acceptance import amount, covers, stop_of
 from onceonly.machine.commands import (
     Absent,
@@ -13,6 +13,7 @@ from onceonly.machine.commands import (
     Done,
     Executed,
     Gathered,
+    Indexed,
     Installed,
     Looked,
     Missing,
@@ -163,10 +164,15 @@ def _decide_opening(state: State) -> State:
                 state,
                 phase=Phase.INDEX,
                 opening=replace(opening, last=found.last, unindexed=found.index),
-                happenings=(*state.happenings, opened, *found.happenings),
+                happenings=(*state.happenings, opened, *found.happenings, *_unindexed_columns(found)),
             )
         case Heal() as heal:
             return _heal(state, heal)
+
+
+def _unindexed_columns(found: Proceed) -> Iterator[Happening]:
+    """Note columns that a driver changed which died before it could note them."""
+    return (change for marker, _ in found.index for change in admission.columns_changed(marker.epoch))
 
 
 def _by_whom(state: State) -> str:
@@ -236,10 +242,13 @@ def _staged(state: State, outcome: Staged) -> State:
     if imbalance := unbalanced(outcome.digest, outcome.outputs):
         name, claimed_rows, there = imbalance
         return _miscounted(state, f"output {name}", claimed_rows, there)
+    if outcome.broken and state.job.aside and not state.work.aside:
+        names = tuple(dict.fromkeys(broken.check.name for broken in outcome.broken))
+        return replace(state, work=replace(state.work, aside=names))
     if state.work.healing:
         return _the_same_again(state, outcome)
     bad = bad_in(outcome.outputs)
-    if bad and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
+    if bad and not state.work.aside and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
         return _refused(state, _too_many(state, bad, rows, most))
     state = _as_epoch(state, outcome)
     return state if state.refusal else replace(state, phase=Phase.PREPARE)
@@ -252,6 +261,8 @@ def _as_epoch(state: State, staged: Staged) -> State:
         return _refused(state, many)
     if ahead := event_time.too_far_ahead(job.noting, job.pipeline, number, state.offered.lineage, staged.times):
         return _refused(state, ahead)
+    if broken := division_rules.broken(job.pipeline, number, staged.broken):
+        return _refused(state, broken)
     return _with_epoch(state, staged)
 
 
@@ -290,8 +301,9 @@ def _refused(state: State, refusal: Refusal) -> State:
     return replace(state, phase=Phase.REFUSED, refusal=refusal)
 
 
-def _indexed(state: State, _: Done) -> State:
-    return compare(replace(state, phase=Phase.COMPARE, opening=replace(state.opening, unindexed=())))
+def _indexed(state: State, outcome: Indexed) -> State:
+    opening = replace(state.opening, unindexed=(), columns=outcome.columns)
+    return compare(replace(state, phase=Phase.COMPARE, opening=opening))
 
 
 def compare(state: State) -> State:
@@ -451,6 +463,7 @@ def _epoch(state: State, staged: Staged, time: EpochTime | None) -> Epoch:
     first = dict(last.sinks) if last else {}
     slice_, offered = (work.written, offer.slice) if work.written else (offer.slice, None)
     before = last.sources if last and last.adoption is None and not work.replaces else ()
+    columns = admission.columns_to_record(state.opening.columns, (*offer.columns, *staged.columns))
     epoch = Epoch(
         number=work.number,
         written=slice_,
@@ -469,6 +482,8 @@ def _epoch(state: State, staged: Staged, time: EpochTime | None) -> Epoch:
         time=time,
         windows=staged.panes,
         replays=offer.replays.replayed if offer.replays else None,
+        columns=columns,
+        columns_since=last.columns_epoch if last and not columns else 0,
     )
     return chain.linked(epoch)
 
@@ -480,7 +495,8 @@ def _committed(state: State, outcome: Committed) -> State:
     if following < len(state.transactions):
         return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
     dropped = division_rules.dropped(state.job.windows, state.job.pipeline, state.current)
-    happenings = (*state.happenings, *_set_aside(state), *event_time.late(state.current), *dropped)
+    notes = (*_set_aside(state), *event_time.late(state.current), *dropped, *admission.columns_changed(state.current))
+    happenings = (*state.happenings, *notes)
     state = replace(state, happenings=happenings)
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
 
@@ -498,7 +514,7 @@ def _set_aside(state: State) -> tuple[Happening, ...]:
     bad, rows = epoch.bad.digest.rows, rows_in(epoch.digest, epoch.outputs)
     what = f"{bad} of {rows} rows quarantined: {epoch.bad.why}"
     most = allowed(state.job.max_bad, rows)
-    if state.job.max_bad is not None and 2 * bad > most:
+    if state.job.max_bad is not None and not state.work.aside and 2 * bad > most:
         what += f"; more than half of the {most} that max_bad allows"
     return (Happening(EventKind.QUARANTINED, what, epoch.number),)
 
@@ -568,7 +584,9 @@ def _recorded(state: State, _: Done) -> State:
         return replace(state, phase=Phase.DONE)
     # Files that a replaced epoch held are held no more.
     held = None if state.current.replaces else state.opening.held
-    return replace(state, phase=Phase.DONE, opening=replace(state.opening, last=state.work.epoch, held=held))
+    columns = state.current.columns or state.opening.columns
+    opening = replace(state.opening, last=state.work.epoch, held=held, columns=columns)
+    return replace(state, phase=Phase.DONE, opening=opening)
 
 
 APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
@@ -580,7 +598,7 @@ APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
     (Phase.INSTALL, Overtaken): _overtaken,
     (Phase.READ, Reading): _read_one,
     (Phase.READ, Overtaken): _overtaken,
-    (Phase.INDEX, Done): _indexed,
+    (Phase.INDEX, Indexed): _indexed,
     (Phase.RECOLLECT, Recollected): _recollected,
     (Phase.GATHER, Gathered): _gathered,
     (Phase.EXECUTE, Executed): _executed,

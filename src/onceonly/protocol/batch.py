@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.row_times import Clock, RowTimes, TimeTally
 from onceonly_checkpoints.digests import Digest, OutputDigest
+from onceonly_checkpoints.epoch import OutputColumns
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.storage import file_system
@@ -18,6 +19,8 @@ from onceonly_checkpoints.storage import file_system
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from onceonly.protocol.row_rules import BrokenCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,24 @@ class Divided(Protocol):
 
     def outputs(self) -> tuple[OutputDigest, ...]:
         """Counted in the same action as ``digest``, and as valid."""
+        ...
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """A batch whose rows may have to meet checks together."""
+
+    @property
+    def checked_in_files(self) -> bool:
+        """Whether the engine can judge its rows in files only, and not from memory."""
+        ...
+
+    def broken(self, output: Callable[[str | None], Batch]) -> tuple[BrokenCheck, ...]:
+        """Return the checks that staged rows do not meet. ``output`` returns those of an output, or all good ones."""
+        ...
+
+    def aside(self, checks: Sequence[str]) -> Batch:
+        """The same batch, with all rows bad because of these checks."""
         ...
 
 
@@ -212,6 +233,10 @@ class Paned(Batch, Divided, TellsTime, Protocol):
 
     def panes(self) -> EpochWindows:
         """The epoch's record of its windows."""
+        ...
+
+    def columns(self) -> tuple[OutputColumns, ...]:
+        """Columns of results and late rows."""
         ...
 
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
+
+from onceonly.errors.options import misused
 
 _UUID = re.compile(r"[0-9a-fA-F]{32}")
 
@@ -191,3 +194,63 @@ class Condition:
     def says(self) -> str:
         """The rule in words, without a value."""
         return f"constraint {self.name}"
+
+
+# ---- Checks of many rows together.
+
+_TOKENS = re.compile(r"""'(?:[^'\\]|\\.)*'|"[^"]*"|`[^`]*`|(?P<open>(?P<name>\b[A-Za-z_]\w*)?\s*\()|(?P<close>\))""")
+_NO_CALLS = frozenset({"and", "or", "not", "in", "between", "when", "then", "else", "case", "is"})
+_UNTOLD = re.compile(r"\b(select|filter|over|within)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition on all rows of an epoch, or of a table, together. Null counts as false.
+
+    ``sql`` is in the dialect of where the rows are. ``of`` names the output that has them. Empty for all good rows.
+    """
+
+    name: str
+    sql: str
+    of: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no text (E110)."""
+        texts: list[Any] = [self.name, self.sql]  # callers are not all typed
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            problem = f"A check {self.name!r}: {self.sql!r} is no condition in SQL by its name."
+            raise misused(problem, "both are texts", 'give a mapping: {"balanced": "sum(debit) = sum(credit)"}')
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Its outermost calls, whose values a refusal gives. Empty where their text alone would mean something else."""
+        found: list[str] = []
+        opened: list[int | None] = []
+        for token in () if _UNTOLD.search(self.sql) else _TOKENS.finditer(self.sql):
+            if token["open"]:
+                inside = any(start is not None for start in opened)
+                is_call = (token["name"] or "and").lower() not in _NO_CALLS
+                opened.append(token.start() if is_call and not inside else None)
+            elif token["close"] and opened and (start := opened.pop()) is not None:
+                found.append(self.sql[start : token.end()])
+        return tuple(dict.fromkeys(found))
+
+
+_SHOWN = (int, float, Decimal, date, type(None))
+"""Types of figures that are shown: a text or a structure may be a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenCheck:
+    """A check that does not hold. ``values`` are those of its figures, empty if they are not known."""
+
+    check: Check
+    values: tuple[object, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Condition and figures. No row is in it."""
+        pairs = zip(self.check.figures, self.values, strict=False)
+        shown = [(call, "null" if value is None else value) for call, value in pairs if isinstance(value, _SHOWN)]
+        figures = ", ".join(f"{call}: {value}" for call, value in shown)
+        return f"{self.check.sql} is not true{f' ({figures})' if figures else ''}"

@@ -98,6 +98,7 @@ class Capabilities:
         records: whether a row becomes a record of columns ``key`` and ``value``, and other columns are left out.
         changes: columns by which rows replace one another. None where they are only added, or by the user's own SQL.
         order: column by which rows follow each other, or :data:`SOURCE`; records only those of one key. Empty for any.
+        judges: whether a commit may refuse an epoch by what the target then holds.
     """
 
     append_only: bool
@@ -113,6 +114,7 @@ class Capabilities:
     names: Names = Names()
     changes: Changes = ONLY_ADDED
     order: str = ""
+    judges: bool = False
 
 
 @dataclass(frozen=True, slots=True)

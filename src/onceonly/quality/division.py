@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, RowsRefused
-from onceonly.protocol import Estimate, HasConstraints, Sink
+from onceonly.protocol import HasConstraints, Sink
 from onceonly.protocol.batch import Trim
+from onceonly.protocol.row_rules import Check
 from onceonly.quality import outputs as output_argument
 from onceonly.quality import quality as dedupe_argument
 from onceonly.quality import quality as quality_argument
@@ -21,7 +22,7 @@ from onceonly.quality.outputs import Output, Route, expecting
 from onceonly.quality.quality import Dedupe, Quality
 from onceonly.quality.spark_dedupe import DedupingBatch
 from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
-from onceonly.quality.spark_row_rules import Demanded, Expectation, Expectations
+from onceonly.quality.spark_row_rules import Demanded, EpochChecks, Expectation, Expectations
 from onceonly.spark import expression_check, frames
 from onceonly.spark.engine import QueryPlan
 from onceonly.spark.fingerprint import Determinism
@@ -30,6 +31,7 @@ from onceonly_checkpoints.digests import BAD, SEEN_IDS
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame
+    from onceonly.spark.input import Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,11 @@ class Division:
         if self.quality:
             limits = [self.limit.words] if self.limit else []
             expected = " or ".join(filter(None, (self.quality.breaks(sinks), *limits)))
+            bad = f"every row that breaks {expected}" if expected else ""
             if self.quality.quarantine:
                 outputs[self.quality.quarantine.id] = (
                     BAD,
-                    f"every row that breaks {expected}{self.quality.retention_text}",
+                    f"{' and '.join(filter(None, (bad, self._aside_text)))}{self.quality.retention_text}",
                 )
         if self.dedupe:
             once = f"{self.dedupe.named}, of which one was let through in the {self.dedupe.within} before"
@@ -120,6 +123,23 @@ class Division:
                 f"the id of each row that was let through, for {self.dedupe.within}",
             )
         return outputs, expected, once
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Conditions on the rows of an epoch together."""
+        quality = self.quality.checks if self.quality else {}
+        of_outputs = [Check(name, sql, output.name) for output in self.outputs for name, sql in output.checks.items()]
+        return (*(Check(name, sql) for name, sql in quality.items()), *of_outputs)
+
+    @property
+    def _aside_text(self) -> str:
+        return "all rows of an epoch that breaks a check" if self.aside else ""
+
+    @property
+    def aside(self) -> tuple[str, ...]:
+        """Names of the checks for which, if they do not hold, all rows of an epoch are bad."""
+        chosen = self.quality is not None and self.quality.on_broken == "quarantine"
+        return tuple(dict.fromkeys(check.name for check in self.checks)) if chosen else ()
 
     def demanded(self, sinks: Sequence[Sink], pipeline: str, rows: DataFrame) -> tuple[Demanded, ...]:
         """Rules that each sink of good rows imposes on its rows. Empty without a quarantine.
@@ -156,26 +176,45 @@ class Division:
         outputs = tuple(output.output_spec for output in self.outputs)
         if self.dedupe:
             outputs = (*outputs, self.dedupe.repeats.output_spec(pipeline, rows))
-        if not self.quality:
-            return ResolvedDivision(spark_outputs.resolve(plan, pipeline, rows, outputs, left_out))
-        expectations = self.quality.expectations(demanded)
-        expectations.check(pipeline, rows)
-        specs = partial(_divided, expectations, self.limit, rows, outputs)
-        resolved = spark_outputs.resolve(plan, pipeline, rows, specs(0), left_out)
-        return ResolvedDivision(resolved, specs if self.limit else None)
+        checking = EpochChecks(self.checks, pipeline) if self.checks else None
+        specs = None
+        if self.quality:
+            expectations = self.quality.expectations(demanded)
+            expectations.check(pipeline, rows)
+            specs = partial(self._specs, expectations, rows, outputs)
+        resolved = spark_outputs.resolve(plan, pipeline, rows, specs(0, ()) if specs else outputs, left_out)
+        if checking:
+            checking.check(rows, outputs)
+        return ResolvedDivision(resolved, specs, self.limit is not None, checking)
+
+    def _specs(
+        self,
+        expectations: Expectations,
+        rows: DataFrame,
+        outputs: Sequence[OutputSpec],
+        clock_ms: int,
+        aside: Sequence[str],
+    ) -> tuple[OutputSpec, ...]:
+        """The outputs of good rows and of bad ones. Of ``rows`` only the columns count."""
+        within = [Expectation(AHEAD, self.limit.sql(clock_ms), by_batch=True)] if self.limit else []
+        broken = [Expectation(name, "false", by_batch=True, by="check") for name in aside]
+        return replace(expectations, expect=(*expectations.expect, *within, *broken)).divide(rows, outputs)
 
     def batch(
         self,
         rows: DataFrame,
-        outputs: tuple[ResolvedOutput, ...],
-        size: Estimate,
+        divided: ResolvedDivision,
+        read: Input,
         determinism: Determinism,
         without: Callable[[Trim], DataFrame],
     ) -> DividedBatch:
         """A micro-batch with its outputs. ``without`` makes the rows of a trimmed batch."""
+        outputs = partial(divided.at, read.lineage.batch_timestamp_ms)
+        checking = replace(divided.checking, aside=outputs) if divided.checking else None
+        arguments = (rows, outputs(), read.estimate, determinism.left_out, without)
         if self.dedupe:
-            return DedupingBatch(rows, outputs, size, determinism.left_out, without, repeats=self.dedupe.repeats)
-        return DividedBatch(rows, outputs, size, determinism.left_out, without)
+            return DedupingBatch(*arguments, checking=checking, repeats=self.dedupe.repeats)
+        return DividedBatch(*arguments, checking=checking)
 
     def reword(self, refused: OnceOnlyError) -> OnceOnlyError:
         """Replace a destination's refusal of a bad row by one about the quarantine (E524)."""
@@ -184,27 +223,22 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedDivision:
-    """Resolved outputs. ``specs`` makes them for the clock of a batch, if an expectation is over it."""
+    """Resolved outputs. ``specs`` makes them for the clock of a batch and for the checks that it broke.
+
+    ``clocked``: whether an expectation is over that clock.
+    """
 
     outputs: tuple[ResolvedOutput, ...]
-    specs: Callable[[int], tuple[OutputSpec, ...]] | None = None
+    specs: Callable[[int, Sequence[str]], tuple[OutputSpec, ...]] | None = None
+    clocked: bool = False
+    checking: EpochChecks | None = None
 
-    def at(self, clock_ms: int) -> tuple[ResolvedOutput, ...]:
-        """The outputs of a batch with that clock."""
-        if self.specs is None:
+    def at(self, clock_ms: int, aside: Sequence[str] = ()) -> tuple[ResolvedOutput, ...]:
+        """The outputs of a batch with that clock, of which all rows are bad because of the checks in ``aside``."""
+        if self.specs is None or not (self.clocked or aside):
             return self.outputs
-        pairs = zip(self.outputs, self.specs(clock_ms), strict=True)
+        pairs = zip(self.outputs, self.specs(clock_ms, aside), strict=True)
         return tuple(replace(output, spec=spec, column=spec.column()) for output, spec in pairs)
-
-
-def _divided(
-    expectations: Expectations, limit: RowLimit | None, rows: DataFrame, outputs: Sequence[OutputSpec], clock_ms: int
-) -> tuple[OutputSpec, ...]:
-    """The outputs of good rows and of bad ones. Of ``rows`` only the columns count."""
-    if limit:
-        within = Expectation(AHEAD, limit.sql(clock_ms), clocked=True)
-        expectations = replace(expectations, expect=(*expectations.expect, within))
-    return expectations.divide(rows, outputs)
 
 
 AHEAD = "ahead of the clock"
@@ -238,7 +272,8 @@ def divide(
     dedupe_argument.check_dedupe(dedupe, (*named, *quarantine))
     quality = dedupe.with_id_expectation(quality) if dedupe else quality
     limit = row_limit if quality and quality.quarantine else None
-    quality_argument.check(quality, named, limited=limit is not None)
+    checked = any(output.checks for output in outputs)
+    quality_argument.check(quality, named, limited=limit is not None, checked=checked)
     division = Division(outputs, quality, dedupe, tuple(route.by for route in routes), limit)
     all_sinks = (*named, *division.row_sinks, *division.state_sinks)
     check_sinks(all_sinks)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from onceonly.errors import refuse
 from onceonly.errors.arguments import checks_arguments
 from onceonly.protocol import Sink
-from onceonly.quality.quality import Quality
+from onceonly.quality.quality import SUMS, Quality, check_named
 from onceonly.quality.spark_outputs import OutputSpec
 from onceonly.spark.expression_check import text_of
 
@@ -39,6 +39,7 @@ class Output:
         name: stable, unique in the call: markers and the ledger hold it.
         where: a condition on one row, in Spark SQL or as a Column. Null is no. Default: all rows.
         select: its columns, made of one row each, in Spark SQL (``"id AS key"``, ``"*"``) or as Columns. Default: all.
+        checks: conditions that its rows of an epoch meet together, as those of :class:`onceonly.Quality`.
 
     Example:
         ``exactly_once(orders, Output(alerts, name="alerts", where="amount > 1000", select=["id", "amount"]))``
@@ -48,6 +49,7 @@ class Output:
     name: str
     where: str | Column | None
     select: tuple[str | Column, ...]
+    checks: Mapping[str, str]
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Output:
         name: str,
         where: str | Column | None = None,
         select: Sequence[str | Column] | None = None,
+        checks: Mapping[str, str] | None = None,
     ) -> None:
         object.__setattr__(self, "sinks", sinks)
         object.__setattr__(self, "name", name)
@@ -62,11 +65,14 @@ class Output:
         if isinstance(select, str):
             raise _formless(f'select="{select}" of an output is one text', f'give a list: select=["{select}"]')
         object.__setattr__(self, "select", tuple(select or ()))
+        check_named("Output", "checks", checks or {}, SUMS)
+        object.__setattr__(self, "checks", dict(checks or {}))
 
     def __repr__(self) -> str:
         options = [f"name={self.name!r}"]
         options += [f"where={self.where!r}"] if self.where is not None else []
         options += [f"select={[*self.select]!r}"] if self.select else []
+        options += [f"checks={self.checks!r}"] if self.checks else []
         return f"Output({', '.join([*map(repr, self.sinks), *options])})"
 
     @property
@@ -162,11 +168,12 @@ class Route:
         if not isinstance(sink, Output):
             return Output(sink, name=values[0], where=where)
         if sink.where is None:
-            return Output(*sink.sinks, name=sink.name, where=where, select=sink.select)
+            return Output(*sink.sinks, name=sink.name, where=where, select=sink.select, checks=sink.checks)
         if not isinstance(sink.where, str):
             problem = f'the condition of output "{sink.name}" in a Route is a Column'
             raise _formless(problem, 'say it in SQL: where="amount > 1000"')
-        return Output(*sink.sinks, name=sink.name, where=f"{where} AND ({sink.where})", select=sink.select)
+        both = f"{where} AND ({sink.where})"
+        return Output(*sink.sinks, name=sink.name, where=both, select=sink.select, checks=sink.checks)
 
     @property
     def expected(self) -> str:

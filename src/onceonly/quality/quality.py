@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
@@ -13,6 +13,7 @@ from onceonly.errors.options import Duration, meaningless, unfit
 from onceonly.machine.admission import spelled
 from onceonly.protocol import HasConstraints, HostsStores, ReplacesRows, Sink
 from onceonly.protocol.capabilities import SeenIdsStore
+from onceonly.protocol.row_rules import Check
 from onceonly.quality.spark_dedupe import DedupeConfig
 from onceonly.quality.spark_row_rules import Expectation, Expectations
 from onceonly.spark.expression_check import text_of
@@ -47,6 +48,10 @@ class Quality:
         max_bad: most bad rows of an epoch: a number, or a share of them, which lets a hundred through in any case. More
             stop the query, and nothing is written (E522).
         keep_row: whether ``row`` is kept. Otherwise it is null.
+        checks: conditions that all good rows of an epoch meet together, by name, in Spark SQL: ``"sum(debit) =
+            sum(credit)"``. Null is not met. They are evaluated in the staged rows, before any sink commits.
+        on_broken: what becomes of an epoch that breaks a check, also that of an :class:`onceonly.Output`. ``"stop"``:
+            it is refused, and nothing is written (E531). ``"quarantine"``: all of its rows are bad, however many.
         keep_for: retention of rows in the quarantine, ``90 days``, by the clock of the epochs. Older ones are removed
             in the transactions of later epochs, 10,000 rows at most in each. Only for a table in Postgres: a topic has
             a retention of its own. Default: unlimited.
@@ -63,10 +68,16 @@ class Quality:
     max_bad: int | float = 0.01
     keep_row: bool = True
     keep_for: Duration | None = None
+    checks: Mapping[str, str] = field(default_factory=dict[str, str])
+    on_broken: Literal["stop", "quarantine"] = "stop"
 
     def __post_init__(self) -> None:
         """Refuse arguments that are invalid for any sinks."""
-        _check_expect(self.expect)
+        check_named("Quality", "expect", self.expect, "amount >= 0")
+        check_named("Quality", "checks", self.checks, SUMS)
+        if self.on_broken == "quarantine" and self.quarantine is None:
+            cause = "without a quarantine= no row is kept"
+            raise unfit("Quality", 'on_broken="quarantine"', cause, 'add quarantine=, or leave it: on_broken="stop"')
         most = self.max_bad
         share = isinstance(most, float) and 0 <= most <= 1
         if not share and (not isinstance(most, int) or isinstance(most, bool) or most < 0):
@@ -149,12 +160,15 @@ def keeping(quality: Quality | None) -> None:
         )
 
 
-def check(quality: Quality | None, sinks: Sequence[Sink], *, limited: bool = False) -> None:
-    """Refuse expectations that do not fit the sinks of good rows (E110). ``limited``: rows have a limit of time."""
+def check(quality: Quality | None, sinks: Sequence[Sink], *, limited: bool = False, checked: bool = False) -> None:
+    """Refuse expectations that do not fit the sinks of good rows (E110).
+
+    ``limited``: rows have a limit of time. ``checked``: an epoch that breaks a check of an output is set aside.
+    """
     if quality is None:
         return
     expect = quality.expect
-    if not expect and not limited and not quality.demanding(sinks):
+    if not (expect or quality.checks or limited or checked or quality.demanding(sinks)):
         without = "as no sink knows constraints of its destination" if quality.quarantine else "where no quarantine= is"
         raise meaningless("Quality", "expect", expect, f'conditions by name, {{"amount": "amount >= 0"}}, {without}')
     if (named := _sink_on_same_target(quality.quarantine, sinks)) is not None:
@@ -166,14 +180,21 @@ def check(quality: Quality | None, sinks: Sequence[Sink], *, limited: bool = Fal
         )
 
 
-def _check_expect(expect: object) -> None:
-    if not isinstance(expect, Mapping) or len(expect) > MOST:
-        raise meaningless("Quality", "expect", expect, f'up to {MOST} conditions by name, {{"amount": "amount >= 0"}}')
-    for name in expect:
+SUMS = "sum(debit) = sum(credit)"
+"""A check, as an example."""
+
+
+def check_named(owner: str, option: str, conditions: object, example: str) -> None:
+    """Refuse what is not a condition by name (E110)."""
+    if not isinstance(conditions, Mapping) or len(conditions) > MOST:
+        expected = f'up to {MOST} conditions by name, {{"{example.split(maxsplit=1)[0]}": "{example}"}}'
+        raise meaningless(owner, option, conditions, expected)
+    for name in conditions:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise meaningless(
-                "Quality", "expect", name, "names of up to 63 characters, without quotes, backslashes and braces"
-            )
+            expected = "names of up to 63 characters, without quotes, backslashes and braces"
+            raise meaningless(owner, option, name, expected)
+        if option == "checks":
+            Check(name, conditions[name])
 
 
 def _sink_on_same_target(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import Estimate
-from onceonly.protocol.batch import AsOf, Trim
+from onceonly.protocol.batch import AsOf
 from onceonly.protocol.capabilities import AT, ID, Lookup
-from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput, Tally, tally
+from onceonly.quality.spark_outputs import Checking, DividedBatch, OutputSpec, ResolvedOutput, Tally, tally
 from onceonly.spark import digest, expression_check, frames
 from onceonly.spark.batch import columns_refused
 from onceonly_checkpoints.digests import SEEN_IDS, Digest, OutputDigest, column_of
@@ -193,37 +192,18 @@ class DedupingBatch(DividedBatch):
     Before that all rows are there. A run for Spark's state alone looks no id up. ``lookup`` runs on executors.
     """
 
-    def __init__(
-        self,
-        rows: DataFrame,
-        outputs: Sequence[ResolvedOutput],
-        estimate: Estimate,
-        leave_out: frozenset[str] = frozenset(),
-        without: Callable[[Trim], DataFrame] | None = None,
-        *,
-        repeats: DedupeConfig,
-        lookup: Lookup | None = None,
-    ) -> None:
-        super().__init__(rows, outputs, estimate, leave_out, without)
-        self._rows = rows
+    def __init__(self, *arguments: Any, repeats: DedupeConfig, checking: Checking | None = None) -> None:
+        super().__init__(*arguments, checking=checking)
         self._repeats = repeats
-        self._lookup = lookup
+        self._lookup: Lookup | None = None
         self._dropped: Callable[[], tuple[Digest, int]] | None = None
 
     def as_of(self, as_of: AsOf) -> DedupingBatch:
         """Return the batch with the first row of each id unknown at that moment (``DestinationError``: no answer)."""
         timed = [_at(output, as_of.clock_ms) if output.spec.name == SEEN_IDS else output for output in self._outputs]
-        return self._like(self._rows, timed, self._repeats.lookup(as_of))
-
-    def trimmed(self, trim: Trim) -> DedupingBatch:
-        """Return the batch without the rows that a trim leaves out."""
-        if self._without is None:
-            raise TypeError("this batch cannot be trimmed")
-        return self._like(self._without(trim), self._outputs, self._lookup)
-
-    def _like(self, rows: DataFrame, outputs: Sequence[ResolvedOutput], lookup: Lookup | None) -> DedupingBatch:
-        arguments = (rows, outputs, self._estimate, self._leave_out)
-        return DedupingBatch(*arguments, repeats=self._repeats, lookup=lookup)
+        batch = self._like(self._rows, timed)
+        batch._lookup = self._repeats.lookup(as_of)
+        return batch
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Yield rows as any batch with outputs. ``DestinationError``: the store of ids does not answer an executor."""

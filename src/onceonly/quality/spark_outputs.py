@@ -11,13 +11,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
-from onceonly.protocol import Estimate
+from onceonly.protocol import Batch, Estimate
 from onceonly.protocol.batch import Trim
+from onceonly.protocol.row_rules import BrokenCheck
 from onceonly.spark import digest, expression_check, fingerprint, frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.detect import engine_for
@@ -28,7 +30,8 @@ from onceonly_checkpoints.digests import BAD, MOST_SAID, Digest, OutputDigest, c
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column as Column  # noqa: PLC0414  for those who see no PySpark
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Self
 
 
 # ---- Count rows with outputs in the driver, as digest metrics.
@@ -280,6 +283,19 @@ def beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
     return f"it looks at other rows as well ({more[0]})" if more else None
 
 
+class Checking(Protocol):
+    """Checks over the rows of an epoch. ``aside`` makes its outputs if all rows are bad because of some of them."""
+
+    @property
+    def aside(self) -> Callable[[Sequence[str]], tuple[ResolvedOutput, ...]]:
+        """Makes the outputs."""
+        ...
+
+    def broken(self, output: Callable[[str | None], Batch], session: SparkSession) -> tuple[BrokenCheck, ...]:
+        """Return the checks that staged rows do not meet."""
+        ...
+
+
 class DividedBatch(SparkBatch):
     """Spark's micro-batch with its outputs. The digest omits ``leave_out``. ``without`` applies a trim to the rows."""
 
@@ -290,11 +306,37 @@ class DividedBatch(SparkBatch):
         estimate: Estimate,
         leave_out: frozenset[str] = frozenset(),
         without: Callable[[Trim], DataFrame] | None = None,
+        *,
+        checking: Checking | None = None,
     ) -> None:
-        self._outputs = tuple(outputs)
+        super().__init__(rows, estimate, leave_out, without)
+        self._checking = checking
+        self._divide(rows, outputs)
+
+    def _divide(self, rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> None:
+        self._rows, self._outputs = rows, tuple(outputs)
+        self._df = rows.select("*", *[output.column for output in self._outputs])
+        self._schema = _named(frames.arrow_schema(self._df), self._outputs)
+        self._digest = None
         self._values: Callable[[], Mapping[str, Any]] = dict
-        super().__init__(rows.select("*", *[output.column for output in self._outputs]), estimate, leave_out, without)
-        self._schema = _named(self._schema, self._outputs)
+
+    def _like(self, rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> Self:
+        batch = copy(self)
+        batch._divide(rows, outputs)
+        return batch
+
+    @property
+    def checked_in_files(self) -> bool:
+        """Whether Spark can judge its rows in files only: from memory some column would come back as another type."""
+        return self._checking is not None and not _comes_back(self._df.schema)
+
+    def broken(self, output: Callable[[str | None], Batch]) -> tuple[BrokenCheck, ...]:
+        """Return the checks that the staged rows do not meet. Runs a job for each output that has checks."""
+        return self._checking.broken(output, self.session) if self._checking else ()
+
+    def aside(self, checks: Sequence[str]) -> Self:
+        """Return the batch, with all rows bad because of these checks."""
+        return self._like(self._rows, self._checking.aside(checks) if self._checking else self._outputs)
 
     @property
     def estimate(self) -> Estimate:
@@ -339,11 +381,24 @@ class DividedBatch(SparkBatch):
         values = self._values()
         return tuple(output.counted(values) for output in self._outputs)
 
-    def trimmed(self, trim: Trim) -> DividedBatch:
+    def trimmed(self, trim: Trim) -> Self:
         """Return the batch without the rows that a trim leaves out, with its outputs."""
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
-        return DividedBatch(self._without(trim), self._outputs, self._estimate, self._leave_out)
+        return self._like(self._without(trim), self._outputs)
+
+
+def _comes_back(columns: StructType) -> bool:
+    """Whether rows of these columns have the same types after :func:`frames.of_arrow`, collations among them."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def types(struct: StructType) -> list[str]:
+        return [field.dataType.simpleString() for field in struct.fields]
+
+    try:
+        return types(from_arrow_schema(frames.in_arrow(columns), prefer_timestamp_ntz=True)) == types(columns)
+    except TypeError:  # a type that Arrow lacks, or Spark
+        return False
 
 
 def widened(narrow: int, outputs: Sequence[ResolvedOutput]) -> int:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from onceonly.protocol import row_rules
-from onceonly.protocol.row_rules import Condition, Demand, NotNull, Rule
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol import Batch, row_rules
+from onceonly.protocol.row_rules import BrokenCheck, Check, Condition, Demand, NotNull, Rule
 from onceonly.quality import quarantine
-from onceonly.quality.spark_outputs import OutputSpec, beyond_a_row, condition
-from onceonly.spark import expression_check
+from onceonly.quality.spark_outputs import OutputSpec, ResolvedOutput, beyond_a_row, condition
+from onceonly.spark import expression_check, frames
+from onceonly.spark.detect import engine_for
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.digests import BAD
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
 
@@ -178,19 +180,20 @@ def _can_be_judged(rows: DataFrame, spec: OutputSpec | None, rule: Rule | Condit
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """A condition that every good row meets. Null is not met. ``name`` appears in reasons.
+    """A condition that every good row meets. Null is not met. ``name`` appears in reasons, beside ``by``.
 
-    ``clocked``: whether it is over the clock of the batch, and so is no part of the call's definition.
+    ``by_batch``: whether it depends on the batch, as on its clock, and so is no part of the call's definition.
     """
 
     name: str
     expected: str | Column
-    clocked: bool = False
+    by_batch: bool = False
+    by: str = "expect"
 
     @property
     def reason(self) -> str:
         """Reason for a row that breaks it, in JSON."""
-        return json.dumps({"by": "expect", "rule": self.name}, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps({"by": self.by, "rule": self.name}, ensure_ascii=False, separators=(",", ":"))
 
     @property
     def met(self) -> Column:
@@ -250,9 +253,110 @@ class Expectations:
         columns = quarantine.bad_row_columns(rows, listed, records=self.records, values=self.values)
         names, expect = (
             tuple(dict.fromkeys(reason.rule for reason in why)),
-            {expectation.name: expectation.expected for expectation in self.expect if not expectation.clocked},
+            {expectation.name: expectation.expected for expectation in self.expect if not expectation.by_batch},
         )
         return (*narrowed, OutputSpec(BAD, self.sinks, ~good, columns, names, definition=f"expect={expect!r}"))
 
 
 _MET = "onceonly met"
+
+
+# ---- Check all rows of an epoch together, as they were staged for its sinks.
+
+
+@dataclass(frozen=True, slots=True)
+class EpochChecks:
+    """Checks over the staged rows of an epoch. An output without rows has nothing to break one.
+
+    ``aside`` makes the outputs of a batch, if all of its rows are bad because of some checks.
+    """
+
+    checks: tuple[Check, ...]
+    pipeline: str
+    aside: Callable[[Sequence[str]], tuple[ResolvedOutput, ...]] = lambda _: ()
+
+    def check(self, rows: DataFrame, outputs: Sequence[OutputSpec]) -> None:
+        """Refuse a check that is no repeatable condition over rows together (E121)."""
+        specs = {output.name: output for output in outputs}
+        for check in self.checks:
+            self._check(check, specs[check.of].of(rows) if check.of else rows)
+
+    def _check(self, check: Check, rows: DataFrame) -> None:
+        from pyspark.sql import types as t
+
+        what = f'Check "{check.name}"'
+        try:
+            judged = _agg(rows, [check.sql])
+            kind = judged.schema[0].dataType
+            before, after = (engine_for(rows).analysed(part, started=True) for part in (rows, judged))
+        except Exception as error:  # of Spark's many classes: what it says is what the user needs
+            if "GROUP" not in expression_check.condition_of(error):
+                raise expression_check.unread(what, self.pipeline, rows, error, _TOGETHER) from error
+            reason, cause = expression_check.first_line(error), "it is over one row, or over a window"
+            remedy = f'give an aggregate over all rows. A condition on each is Quality(expect={{"{check.name}": ...}})'
+            raise self._refusal(what, reason, cause, remedy) from error
+        if not isinstance(kind, t.BooleanType):
+            reason, remedy = f"it is of type {kind.simpleString()}", f'compare it: "{check.sql} = 0"'
+            raise self._refusal(what, reason, "it is no condition", remedy)
+        unstable = None if before.nondeterministic() else after.nondeterministic()
+        beyond, beyond_before = (len(_BEYOND.findall(plan.text() or "")) for plan in (after, before))
+        if unstable or beyond > beyond_before:
+            reason = f"{unstable} gives another value in each run" if unstable else "it reads or gives other rows"
+            raise expression_check.not_row_by_row(what, self.pipeline, reason, _TOGETHER)
+
+    def _refusal(self, what: str, reason: str, cause: str, remedy: str) -> OnceOnlyError:
+        return expression_check.refusal(what, self.pipeline, reason, cause, remedy, of=_TOGETHER)
+
+    def broken(self, output: Callable[[str | None], Batch], session: SparkSession) -> tuple[BrokenCheck, ...]:
+        """Return the checks that are not true (E121: Spark cannot compute one for these rows)."""
+        parts = [(of, output(of or None)) for of in dict.fromkeys(check.of for check in self.checks)]
+        return tuple(
+            broken
+            for of, rows in parts
+            if rows.digest().rows
+            for broken in self._broken(_staged(rows, session), [check for check in self.checks if check.of == of])
+        )
+
+    def _broken(self, rows: DataFrame, checks: Sequence[Check]) -> Iterator[BrokenCheck]:
+        from pyspark.errors import PySparkException
+
+        try:
+            held = _agg(rows, [check.sql for check in checks]).collect()[0]
+        except PySparkException as error:
+            what = " or ".join(f'Check "{check.name}"' for check in checks)
+            cause = "a division by zero, an overflow or a cast that fails, for the rows of this epoch"
+            remedy = "let it be null there, which is not true: try_divide, try_sum, try_cast"
+            raise self._refusal(what, expression_check.first_line(error), cause, remedy) from error
+        for check, is_true in zip(checks, held, strict=True):
+            if is_true is not True:
+                yield BrokenCheck(check, _values(rows, check.figures))
+
+
+def _staged(rows: Batch, session: SparkSession) -> DataFrame:
+    """Spark's view of staged rows, in files or in the memory of this process."""
+    import pyarrow as pa
+
+    try:
+        return rows.dataframe
+    except TypeError:
+        return frames.of_arrow(session, pa.Table.from_batches([*rows.arrow()], rows.schema)).coalesce(1)
+
+
+_TOGETHER = "the rows of an epoch together"
+_BEYOND = re.compile(r'catalyst\.(?:plans\.logical\.Generate|expressions\.(?:\w*Subquery|Exists))"')
+
+
+def _agg(rows: DataFrame, expressions: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return rows.agg(*[f.expr(expression).alias(str(at)) for at, expression in enumerate(expressions)])
+
+
+def _values(rows: DataFrame, figures: Sequence[str]) -> tuple[object, ...]:
+    from pyspark.errors import PySparkException
+
+    try:
+        row = _agg(rows, figures).collect()[0] if figures else ()
+    except PySparkException:  # a call that means something only where it is
+        return ()
+    return tuple(row)

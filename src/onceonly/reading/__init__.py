@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from onceonly.reading.epoch_rows import read_at
-from onceonly.reading.points import ReadPoint, history, pin, read_point
+from onceonly.reading.points import Dataset, DatasetWriter, ReadPoint, datasets, history, pin, read_point
 
-__all__ = ["ReadPoint", "history", "pin", "read_at", "read_point"]
+__all__ = ["Dataset", "DatasetWriter", "ReadPoint", "datasets", "history", "pin", "read_at", "read_point"]

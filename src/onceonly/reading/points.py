@@ -9,26 +9,28 @@ import secrets
 import shlex
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.arguments import checks_arguments
+from onceonly.machine.admission import OPTIONS
+from onceonly.machine.event_time import text
 from onceonly.protocol import ReadsRows, Sink
 from onceonly.protocol.capabilities import NotVersioned
 from onceonly.reading import as_of
 from onceonly.runtime.runs import process
-from onceonly_checkpoints.epoch import EpochRecord, Receipt
-from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, NoLedger, Pin
+from onceonly_checkpoints.epoch import Columns, Epoch, EpochRecord, Receipt
+from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, NoLedger, Pin, Pipeline
 from onceonly_checkpoints.model import SourceOffsets, one_line, position_text, table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-__all__ = ["ReadPoint", "history", "read_point"]
+__all__ = ["Dataset", "DatasetWriter", "ReadPoint", "datasets", "history", "read_point"]
 
 
 # ---- Read points: the position of each sink when it held one epoch and no later one.
@@ -306,6 +308,99 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[EpochRecord], Any]]] = {
     "adoption": ("object", lambda record: record.epoch.adoption.words if record.epoch.adoption else None),
 }
 """Each column: its dtype, and how it is read off a record."""
+
+
+# ---- Datasets: the targets of all pipelines of a ledger.
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetWriter:
+    """A sink that writes to a dataset.
+
+    Attributes:
+        pipeline: the query's name in the ledger.
+        output: its side output, empty for all rows.
+        first, newest: the sink's epochs in the ledger, 0 before the first.
+        columns: name, type and nullability of each. Empty if no epoch in the ledger has them.
+        complete_until: event time before which the pipeline's rows are committed, as text. ``None`` if not recorded.
+        same_rows: other targets that get the same rows of this pipeline.
+    """
+
+    pipeline: str
+    sink: str
+    output: str
+    first: int
+    newest: int
+    columns: Columns
+    complete_until: str | None
+    same_rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A target with the sinks that share it.
+
+    ``target`` is its address without options and secrets.
+    """
+
+    target: str
+    writers: tuple[DatasetWriter, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Members to values, nested."""
+        return asdict(self)
+
+
+@checks_arguments
+def datasets(ledger: str | os.PathLike[str] | Ledger) -> tuple[Dataset, ...]:
+    """List the targets of all pipelines of a ledger, with their writers.
+
+    They are sorted by address. No sink is asked, so two spellings of one target are two datasets. ``ledger`` is a URL,
+    a path, or an open one.
+
+    Raises:
+        LedgerUnavailable: the ledger cannot be read.
+    """
+    with opened(ledger) as open_ledger:
+        writers = [pair for entry in open_ledger.pipelines() for pair in _dataset_writers(open_ledger, entry)]
+    targets = sorted({target for target, _ in writers})
+    return tuple(Dataset(target, tuple(writer for at, writer in writers if at == target)) for target in targets)
+
+
+def _dataset_writers(ledger: Ledger, entry: Pipeline) -> Iterator[tuple[str, DatasetWriter]]:
+    """Read one pipeline. Outputs are those of the newest batch: an operator's decision has none."""
+    head = ledger.head(entry.name)
+    newest = head.epoch if head else None
+    records = ledger.epochs(entry.name, max(1, newest.number - _WINDOW + 1)) if newest else ()
+    batch = next((record.epoch for record in reversed(records) if record.epoch.lineage), newest)
+    since = newest.columns_epoch if newest else 0
+    columns = {
+        part.output: part.columns for record in ledger.epochs(entry.name, since, since) for part in record.epoch.columns
+    }
+    targets = {sink: OPTIONS.sub("", address) for sink, address in entry.sinks}
+    outputs = {sink: held.name for sink in targets if batch and (held := batch.output(sink))}
+    firsts = dict(newest.sinks) if newest else {}
+    for sink, target in targets.items():
+        output, first = outputs.get(sink, ""), firsts.get(sink, 0)
+        yield (
+            target,
+            DatasetWriter(
+                entry.name,
+                sink,
+                output,
+                first,
+                newest.number if newest and first else 0,
+                columns.get(output, ()),
+                _complete_until(newest),
+                tuple(at for other, at in targets.items() if other != sink and outputs.get(other, "") == output),
+            ),
+        )
+
+
+def _complete_until(epoch: Epoch | None) -> str | None:
+    time = epoch.time if epoch else None
+    until = time.dataset_complete_until if time else None
+    return text(until, time.unit) if time and until is not None else None
 
 
 # ---- Pins: keep an epoch from pruning while a reader reads it.

@@ -180,6 +180,7 @@ def decision(
         series=base.series if base else 1,
         time=time or event_time.carried(previous_time.recorded_time, turn=previous_time.turn + comes_again),
         windows=_panes(base, accepted, number),
+        columns_since=last.columns_epoch if last else 0,
     )
     return chain.linked(epoch)
 

@@ -38,7 +38,7 @@ from onceonly.protocol import (
     Sink,
     Superseded,
 )
-from onceonly.protocol.batch import Bindable, Bound, Paned, Recalling, TellsTime, TooLargeForDriver
+from onceonly.protocol.batch import Bindable, Bound, Checkable, Paned, Recalling, TellsTime, TooLargeForDriver
 from onceonly.protocol.guard import check_install
 from onceonly.protocol.row_times import NO_TIMES
 from onceonly.protocol.values import ExternalChange
@@ -125,7 +125,7 @@ class Runner:
         self._describing = describing
         self._batch: Batch | None = None
         self._staged: RereadableBatch | None = None
-        self._borrowed: str | None = None
+        self._borrowed: list[str] = []
         self._prepared: dict[str, Prepared] = {}
         self.phases: dict[str, float] = {}
         self._handlers: dict[type, Callable[[State, Any], c.Outcome]] = {
@@ -153,7 +153,7 @@ class Runner:
 
     def run(self, state: State, batch: Batch | None = None) -> State:
         """Drive the machine until it returns. An ``OnceOnlyError`` is its refusal, or that of the ledger or a sink."""
-        self._batch, self._staged, self._borrowed = batch, None, None
+        self._batch, self._staged, self._borrowed = batch, None, []
         self._prepared, self.phases = {}, {}
         self.events.begin()
         try:
@@ -173,8 +173,9 @@ class Runner:
         finally:
             for prepared in self._prepared.values():
                 prepared.abandon()
-            if self._staging and self._borrowed:
-                self._staging.drop(self._borrowed)
+            if self._staging:
+                for reference in self._borrowed:
+                    self._staging.drop(reference)
 
     @contextmanager
     def _timed(self, phase: str) -> Generator[None]:
@@ -295,8 +296,10 @@ class Runner:
                 sink.sweep()
         if self._staging:
             self._staging.sweep(command.fence.generation, command.newest_manifest)
+        since = command.columns_epoch
+        records = self._ledger.epochs(state.job.pipeline, since, since) if since else ()
         faults.fire(Point.REINDEX_AFTER)
-        return c.Done()
+        return c.Indexed(records[0].epoch.columns if records else ())
 
     # ---- one epoch
 
@@ -311,11 +314,12 @@ class Runner:
         records = self._ledger.epochs(state.job.pipeline, command.newest.series, command.newest.number)
         return c.Gathered(held_files(ledger_sync.completed(records), command.newest))
 
-    def _execute(self, state: State, _: c.Execute) -> c.Outcome:
-        if not isinstance(self._batch, StatefulBatch):
+    def _execute(self, state: State, command: c.Execute) -> c.Outcome:
+        batch = _aside(self._rows(state), command.aside)
+        if not isinstance(batch, StatefulBatch):
             raise OutOfPhase(state.phase.value, "a batch that can be executed alone")
         with self._timed("execute"):
-            digest = self._batch.execute()
+            digest = batch.execute()
         faults.fire(Point.EXECUTE_AFTER)
         return c.Executed(digest)
 
@@ -344,33 +348,36 @@ class Runner:
         return c.Staged(command.manifest, staged_batch.rows, staged_batch.digest(), staged_batch.outputs)
 
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
-        rows = time_callback.trimmed(self._rows(state), command.trim)
+        rows = _aside(time_callback.trimmed(self._rows(state), command.trim), command.aside)
         faults.fire(Point.STAGE_BEFORE)
         paned = self._stepped(state, command, command.bound, rows) if command.bound else None
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
                 rows = rows.as_of(command.as_of)
-            memory_batch = (
-                None if command.lasting else shared_transaction.collect_in_memory(paned or rows, self._of(state))
-            )
+            in_files = command.lasting or (isinstance(rows, Checkable) and rows.checked_in_files)
+            memory_batch = None if in_files else shared_transaction.collect_in_memory(paned or rows, self._of(state))
             reference, self._staged = (
                 (None, memory_batch) if memory_batch else self._in_files(state, command, paned or rows)
             )
+            self._borrowed += [reference] if reference else []
+            broken = rows.broken(self._staged.output) if isinstance(rows, Checkable) else ()
             # Not in the action that stages them: the horizon would have it compiled anew for each epoch.
             times = self._staged.times_of(command.clock) if command.clock and not paned else NO_TIMES
-        if command.healing:
-            self._borrowed = reference  # computed again for sinks that were behind: no marker names it
+        if reference and not (command.healing or broken):
+            # Otherwise it was computed again for sinks that were behind, or is refused: no marker will name it.
+            self._borrowed.remove(reference)
         digest = self._staged.digest()
         epoch_times = (
             None
-            if command.healing
+            if command.healing or broken
             else paned.times()
             if paned
             else time_callback.call_time_callback(state, times, digest, self._says)
         )
         faults.fire(Point.STAGE_AFTER)
-        windows = paned.panes() if paned else None
-        return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, epoch_times, windows)
+        windows, columns = (paned.panes(), paned.columns()) if paned else (None, ())
+        outputs = self._staged.outputs
+        return c.Staged(reference, self._staged.rows, digest, outputs, epoch_times, windows, broken, columns)
 
     def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
         """Run the batch's one action, which also updates the open windows."""
@@ -553,6 +560,11 @@ def _job(state: State, command: c.Command) -> str:
         case _:
             return ""
     return f"onceonly: epoch {state.current.number if state.work.epoch else state.work.number}, {what}"
+
+
+def _aside(batch: Batch, checks: Sequence[str]) -> Batch:
+    """Return the batch, with all rows bad if they broke checks."""
+    return batch.aside(checks) if checks and isinstance(batch, Checkable) else batch
 
 
 def _fetch_staged_files(manifest: str, batch: Batch | None) -> RereadableBatch:

@@ -37,21 +37,24 @@ def quietly() -> Generator[None]:
             spark_logger.disabled = disabled
 
 
-def refusal(what: str, query: str, reason: str, cause: str, remedy: str) -> OnceOnlyError:
-    """Make the error for an expression. ``what`` is its place in the call, ``Output "alerts"``."""
-    return refuse("E121", what=what, query=query, reason=reason, cause=cause, next=remedy)
+def refusal(what: str, query: str, reason: str, cause: str, remedy: str, *, of: str | None = None) -> OnceOnlyError:
+    """Make the error for an expression. ``what`` is its place in the call, ``Output "alerts"``.
+
+    ``of``: what it is computed from, by default each row of a batch alone.
+    """
+    return refuse("E121", what=what, query=query, of=of, reason=reason, cause=cause, next=remedy)
 
 
-def unread(what: str, query: str, rows: DataFrame, error: Exception) -> OnceOnlyError:
+def unread(what: str, query: str, rows: DataFrame, error: Exception, of: str | None = None) -> OnceOnlyError:
     """Make the error for an expression that Spark refuses over these rows, for any of Spark's error classes."""
-    condition, reason, names = _condition(error), first_line(error), shorten_list(rows.columns)
+    condition, reason, names = condition_of(error), first_line(error), shorten_list(rows.columns)
     if condition.startswith("UNRESOLVED_COLUMN"):
         remedy = f"name one that they have: {names}{nearest(_named(error), rows.columns)}"
-        return refusal(what, query, reason, "the rows have no column of that name", remedy)
+        return refusal(what, query, reason, "the rows have no column of that name", remedy, of=of)
     if isinstance(error, TypeError) or not condition or condition.startswith(_OF_THE_TEXT):
         remedy = f"correct it, in Spark SQL over the columns of the rows: {names}"
-        return refusal(what, query, reason, "it is no expression over the columns of the rows", remedy)
-    return not_row_by_row(what, query, reason)
+        return refusal(what, query, reason, "it is no expression over the columns of the rows", remedy, of=of)
+    return not_row_by_row(what, query, reason, of)
 
 
 def check_route(query: str, rows: DataFrame, by: str) -> None:
@@ -66,13 +69,13 @@ def check_route(query: str, rows: DataFrame, by: str) -> None:
         raise refusal(what, query, reason, cause, f'give string({by}): Route("string({by})", ...)')
 
 
-def not_row_by_row(what: str, query: str, reason: str) -> OnceOnlyError:
-    """Make the error for an expression that reads more than one row, or gives another value in another run."""
-    cause = "an aggregate, a window, a subquery, or a random or current value"
+def not_row_by_row(what: str, query: str, reason: str, of: str | None = None) -> OnceOnlyError:
+    """Make the error for an expression that reads more rows than it may, or gives another value in another run."""
+    cause = f"{'an aggregate, ' if of is None else ''}a window, a subquery, or a random or current value"
     remedy = (
         "compute it in transform=, exactly_once(..., transform=lambda df: df.withColumn(...)), and use the column there"
     )
-    return refusal(what, query, reason, cause, remedy)
+    return refusal(what, query, reason, cause, remedy, of=of)
 
 
 def first_line(error: Exception) -> str:
@@ -107,7 +110,7 @@ def _closed(text: str, at: int) -> int:
     return len(text)
 
 
-def _condition(error: Exception) -> str:
+def condition_of(error: Exception) -> str:
     """Return the stable name of Spark's own error, or empty for others."""
     named = getattr(error, detect.line().condition, None)
     return str(named() or "") if named else ""

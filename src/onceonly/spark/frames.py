@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
     from pyspark.sql.types import StructType as StructType  # noqa: PLC0414  for those who see no PySpark
 
+    from onceonly_checkpoints.epoch import Columns
+
 
 # ---- Types that Arrow carries in the form of another: what a column stands for where its Arrow type lies.
 #
@@ -101,6 +103,21 @@ def in_arrow(columns: StructType) -> pa.Schema:
         if (name := _beyond_arrow(column.dataType)) is not None:
             schema = schema.set(at, schema.field(at).with_metadata({USER_DEFINED: name}))
     return schema
+
+
+def columns_of(schema: StructType) -> Columns:
+    """Return the columns of a DataFrame."""
+    return tuple((field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields)
+
+
+def columns_in(schema: pa.Schema) -> Columns:
+    """Return columns that are in Arrow form."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    def kind(field: pa.Field[Any]) -> str:
+        return stands_for(field) or from_arrow_type(field.type, prefer_timestamp_ntz=True).simpleString()
+
+    return tuple((field.name, kind(field), field.nullable) for field in schema)
 
 
 def _column_by_column(columns: StructType) -> pa.Schema:

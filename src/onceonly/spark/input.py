@@ -18,7 +18,7 @@ from onceonly.machine.facts import Offer
 from onceonly.protocol import Estimate
 from onceonly.spark.engine import Run
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Lineage
+from onceonly_checkpoints.epoch import Columns, Lineage
 from onceonly_checkpoints.model import InputFile, Slice, SourceIdentity, SourceKind, SourceOffsets
 from onceonly_checkpoints.spark import logs, offsets
 from onceonly_checkpoints.storage import LocalStorage, Readable
@@ -199,13 +199,13 @@ class Input:
     estimate: Estimate
     earlier_checkpoints: tuple[offsets.PreviousBatch, ...] = ()
 
-    def offer(self, columns: Sequence[tuple[str, str]], *, stateful: bool) -> Offer:
-        """Build the coordinator's offer from the written columns, name and type of each."""
+    def offer(self, columns: Columns, *, stateful: bool) -> Offer:
+        """Build the coordinator's offer from the written columns."""
         return Offer(
             slice=self.slice,
             lineage=self.lineage,
             sources=self.sources,
-            schema=chain.fingerprint(columns),
+            schema=chain.fingerprint((name, kind) for name, kind, _ in columns),
             stateful=stateful,
             missing=self.missing,
             files=self.files,

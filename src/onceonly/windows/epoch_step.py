@@ -31,6 +31,7 @@ from onceonly.windows.rules.state import (
 from onceonly.windows.rules.step import state_request, step
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest, column_of
+from onceonly_checkpoints.epoch import OutputColumns
 from onceonly_checkpoints.epoch_time import EpochWindows, ResultCounts
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class WindowResultBatch(ArrowBatch):
     def panes(self) -> EpochWindows:
         """Windows of the epoch."""
         return self._panes
+
+    def columns(self) -> tuple[OutputColumns, ...]:
+        """Columns of results and late rows."""
+        parts = (part for part in self._parts if part.name != STATE)
+        return tuple(OutputColumns(part.name, frames.columns_in(part.rows.schema)) for part in parts)
 
     def rows_of(self, name: str) -> pa.Table:
         """Return the rows of one output."""

@@ -199,7 +199,7 @@ class Destinations:
         self._servers = servers
         self._folder = folder
         # Rows that are replaced have values in between that no run without faults ends with.
-        self._columns = Columns(job.identity, job.key, values=job.values)
+        self._columns = Columns(job.identity, job.key, values=job.values, invariant=job.invariant)
         self._job = job
         self.answers = folder / "sinks"
         self.answers.mkdir(parents=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import refuse
 from onceonly_lab.history import Entry, Op, Range, Row
 from onceonly_lab.history import Kind as EntryKind
+from onceonly_lab.reading import Invariant
 
 if TYPE_CHECKING:
     from onceonly_lab.chaos.environment import Env
@@ -41,6 +42,7 @@ class Pipeline:
         identity: column that is unique in the input.
         order_by: key column and a column that grows within each key; empty: no order is judged.
         values: columns of the sinks whose values must be those of a run without faults.
+        invariant: judges the rows of each look at a sink; ``None``: nothing is asked.
         keeps: rows stay once they are in the sink; false for upserts and aggregates, judged at the end alone.
         row: makes the input's rows.
         options: Spark's settings beside the lab's own.
@@ -59,6 +61,7 @@ class Pipeline:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     patience: float = 120.0
     workers: int = 0
+    invariant: Invariant | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -102,6 +105,7 @@ def pipeline(
     options: Mapping[str, str] | None = None,
     patience: float = 120.0,
     workers: int = 0,
+    invariant: Invariant | None = None,
 ) -> Callable[[Callable[[Env], Any]], Pipeline]:
     """Declare a job for the fault lab. The ``chaos`` fixture and ``onceonly lab run --level L3`` break and judge it.
 
@@ -122,6 +126,9 @@ def pipeline(
         patience: seconds for one driver to reach the end of its input.
         workers: of a standalone cluster that executors run on, so that they can be killed; 0: they live in the driver's
             JVM.
+        invariant: whether the rows of a look at a sink are together as they must be, each as a mapping of identity,
+            ``order_by`` and ``values``: ``lambda rows: sum(row["amount"] for row in rows) == 0``. It is asked at every
+            look, also between kills (X-INVARIANT).
 
     Raises:
         ConfigurationError: E110, the declaration cannot work.
@@ -140,6 +147,7 @@ def pipeline(
             dict(options or {}),
             patience,
             workers,
+            invariant,
         )
 
     return declare

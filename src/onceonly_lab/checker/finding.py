@@ -34,6 +34,7 @@ class Anomaly(StrEnum):
     AGAIN = "X-AGAIN"
     TIME = "X-TIME"
     PANE = "X-PANE"
+    INVARIANT = "X-INVARIANT"
 
 
 MUST_HOLD: dict[Anomaly, str] = {
@@ -55,6 +56,7 @@ MUST_HOLD: dict[Anomaly, str] = {
     Anomaly.AGAIN: "A sink that takes each key once holds one row of a key.",
     Anomaly.TIME: "Rows and what is said of their time appear together, and nothing that was said of time goes back.",
     Anomaly.PANE: "Open windows hold each row once of the epochs up to the one that says so, and no other.",
+    Anomaly.INVARIANT: "The rows that a read shows are together as the job's invariant says.",
 }
 
 

@@ -15,7 +15,7 @@ from onceonly.protocol.batch import Bound, Notes, Trim
 from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes
 from onceonly.runtime.staging import StagedData
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, OutputColumns
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
@@ -153,6 +153,10 @@ class WindowedBatch(SimulatedBatch):
         """What is said of time."""
         assert self._said is not None, "it was not bound"
         return self._said[0]
+
+    def columns(self) -> tuple[OutputColumns, ...]:
+        """None: columns are not simulated here."""
+        return ()
 
     def panes(self) -> EpochWindows:
         """What the epoch says of its windows."""

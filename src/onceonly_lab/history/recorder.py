@@ -191,11 +191,13 @@ class Seen:
         rows: in the order of the sink.
         markers: epochs that the sink vouches for; ``None`` if it was not asked.
         leaks: what is open or lies around now; counts only at the end of a run.
+        broken: whether its rows break an invariant of the job.
     """
 
     rows: tuple[Row, ...]
     markers: tuple[Mark, ...] | None = None
     leaks: tuple[str, ...] = ()
+    broken: bool = False
 
 
 Look = Callable[[], Seen]
@@ -259,6 +261,9 @@ class Poller:
                 actor, Kind.READ, sink=self.sink, rows=snapshot.rows, markers=snapshot.markers, final=final, leaks=leaks
             )
         )
+        if snapshot.broken:
+            note, anomaly = "invariant= of the job", "X-INVARIANT"
+            self._record.append(Entry(actor, Kind.FAIL, Op.ASSERTION, sink=self.sink, note=note, anomaly=anomaly))
         return snapshot
 
     def _poll(self) -> None:

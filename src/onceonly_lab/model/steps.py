@@ -200,7 +200,8 @@ class Opening:
         staging = staging.sweep(command.fence.generation, command.newest_manifest)
         if Rule.HIGHEST in self._off:
             ledger = replace(ledger, generation=command.fence.generation)
-        after = self._machine.on(driver, state, c.Done())
+        columns = [record.epoch.columns for record in ledger.records if record.epoch.number == command.columns_epoch]
+        after = self._machine.on(driver, state, c.Indexed(*columns))
         yield Change(
             f"{driver.name} enters itself into the ledger and sweeps staging{end(after)}", (after, ledger, staging)
         )

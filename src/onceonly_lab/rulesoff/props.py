@@ -19,13 +19,14 @@ from onceonly.machine.state import State
 from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import Batch, Conflict, OutcomeUnknown, Peek, Position, Prepared, Recorder
 from onceonly.protocol.batch import Bound, Notes
+from onceonly.protocol.row_rules import BrokenCheck, Check
 from onceonly.protocol.row_times import NO_TIMES, Clock, RowTimes, TimedEpoch
 from onceonly.protocol.values import ExternalChange
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedData
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import STATE, Digest, OutputDigest
-from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Fence, Marker, OutputColumns, Receipt
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.spark.offsets import PreviousBatch
@@ -146,6 +147,7 @@ class Stage:
         peers: Sequence[TimedMarker] = (),
         windows: WindowsConfig | None = None,
         times: RowTimes | None = None,
+        check: Check | None = None,
     ) -> Start:
         """Start the query on the newest checkpoint.
 
@@ -157,11 +159,12 @@ class Stage:
             peers: newest epochs of the dataset's other writers.
             windows: how rows are aggregated; ``None``: they are not.
             times: of the rows of each batch; ``None``: they have none.
+            check: what no batch meets; ``None``: nothing is asked of its rows together.
         """
         self._starts += 1
         named = names or self.scene.bound.sinks
         options: dict[str, Any] = {"notes": notes, "peers": tuple(peers), "windows": windows, "times": times}
-        return Start(self.scene, self._starts, named, sinks or {}, changes, **options)
+        return Start(self.scene, self._starts, named, sinks or {}, changes, check=check, **options)
 
     def holds(self, records: Records) -> str:
         """What is wrong where every sink should hold these records once; empty: nothing."""
@@ -212,16 +215,17 @@ class Start:
         peers: tuple[TimedMarker, ...] = (),
         windows: WindowsConfig | None = None,
         times: RowTimes | None = None,
+        check: Check | None = None,
     ) -> None:
         self._scene = scene
-        self._times = times
+        self._times, self._check = times, check
         self._process = Process(number, len(scene.checkpoints) - 1)
         scene.recorder.start(number)
         self._names = names
         plain = TellingSink if scene.schedule.replaces else SceneSink
         made = [sinks.get(name, plain)(scene, self._process, name) for name in names]
         staging = _Staging(scene, self._process)
-        staged = len(names) > 1 or scene.bound.stages or windows is not None
+        staged = len(names) > 1 or scene.bound.stages or windows is not None or check is not None
         ledger = SceneLedger(scene, self._process)
         self._notes = notes[0] if notes else None
         self._windows = windows
@@ -292,12 +296,14 @@ class Start:
                 max_bad=self._scene.most if isinstance(self._scene, _World) else None,
                 noting=self._notes,
                 windows=self._windows,
-                divided=self._windows is not None,
+                divided=self._windows is not None or self._check is not None,
             )
         same = not self._scene.schedule.rows > 1
         batch = SimulatedBatch(planned.records, self._process, same=same)
         if self._times:
             batch = TimedBatch(planned.records, self._process, self._times, same=same)
+        if self._check:
+            batch = CheckedBatch(planned.records, self._process, self._check, same=same)
         if self._windows:
             batch = WindowedBatch(planned.records, self._process, self._windows, same=same)
         self._state = self._runner.run(state, batch)
@@ -324,6 +330,31 @@ class TimedBatch(SimulatedBatch):
     def times(self) -> RowTimes:
         """As they were given."""
         return self._times
+
+
+class CheckedBatch(SimulatedBatch):
+    """A batch whose rows do not meet a check together.
+
+    Args:
+        records: what it reads.
+        process: computes it.
+        check: what they do not meet.
+        same: whether every computation gives the same rows.
+    """
+
+    checked_in_files = False
+
+    def __init__(self, records: Records, process: Process, check: Check, *, same: bool) -> None:
+        super().__init__(records, process, same=same)
+        self._broken = BrokenCheck(check)
+
+    def broken(self, output: object) -> tuple[BrokenCheck, ...]:
+        """It, whatever is staged."""
+        return (self._broken,)
+
+    def aside(self, checks: Sequence[str]) -> CheckedBatch:
+        """The same batch: no scene sets its rows aside."""
+        return self
 
 
 class WindowedBatch(SimulatedBatch):
@@ -354,6 +385,10 @@ class WindowedBatch(SimulatedBatch):
     def times(self) -> RowTimes:
         """Nothing is said of time."""
         return NO_TIMES
+
+    def columns(self) -> tuple[OutputColumns, ...]:
+        """None: columns are not simulated here."""
+        return ()
 
     def panes(self) -> EpochWindows:
         """What is open behind the epoch."""

@@ -16,6 +16,7 @@ from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import kafka_identity
 from onceonly.machine.writer_progress import TimedMarker, WriterSet
+from onceonly.protocol.row_rules import Check
 from onceonly.protocol.row_times import RowTimes
 from onceonly_checkpoints.epoch_time import EpochTime, Unit
 from onceonly_checkpoints.model import SourceIdentity
@@ -322,6 +323,12 @@ def a_row_of_the_far_future() -> str:
     return _refused(ended, "X-TIME: one row moved time for good")
 
 
+def rows_that_break_a_check() -> str:
+    """The rows of a batch do not add up, and their writer declared that they do."""
+    ended = Stage(P, D).starts(check=Check("balanced", "sum(debit) = sum(credit)")).writes()
+    return _refused(ended, "X-INVARIANT: rows stand in the sinks that contradict what was declared of them")
+
+
 def more_windows_than_may_be() -> str:
     """Each epoch opens windows, and after two of them no more may be open."""
     stage = Stage(P)
@@ -391,6 +398,7 @@ SCENES: tuple[Callable[[], str], ...] = (
     times_in_another_unit,
     a_writer_that_counts_otherwise,
     a_row_of_the_far_future,
+    rows_that_break_a_check,
     more_windows_than_may_be,
     windows_of_another_meaning,
     an_epoch_whose_windows_went_on,

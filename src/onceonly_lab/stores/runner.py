@@ -125,7 +125,7 @@ class RecordingRunner(Runner):
     def _vanish(self) -> None:
         """The process is gone: what it prepared stays as it lies."""
         prepared, self._prepared = self._prepared, {}
-        self._borrowed = None
+        self._borrowed = []
         for sink, preparation in prepared.items():
             self._world.wire(sink).vanish(preparation)
 

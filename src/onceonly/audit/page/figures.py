@@ -35,6 +35,7 @@ _ATTEMPTS = {
     EventKind.ADOPTED: "moved by an operator",
     EventKind.REBUILT: "learnt by the ledger from the markers",
     EventKind.QUARANTINED: "committed, with bad rows set aside",
+    EventKind.SCHEMA_CHANGED: "committed, with other columns than before",
     EventKind.EXTERNAL_CHANGE: "preceded by an external change that you tolerate",
 }
 
