@@ -23,16 +23,39 @@ from onceonly.api import run_state
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Estimate
 from onceonly.replay.replay_files import replays_of
-from onceonly.replay.spark_replay import replayed
+from onceonly.replay.spark_replay import Replay
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.spark.replay_plan import StateFrom
 from onceonly_sinks.memory import MemorySink
 
 BATCHES = 6
 ROWS = 5
 """Rows of a batch."""
+
+
+def replayed(
+    spark: SparkSession,
+    job: Callable[[SparkSession], Any],
+    records: Sequence[EpochRecord],
+    checkpoint: str,
+    *,
+    each: Callable[[EpochRecord, DataFrame], None],
+    epochs: range | None = None,
+    ledger: str,
+    state: str = "copied",
+    coalesce: int = 1,
+) -> None:
+    """Run recorded epochs again, by default all of ``records``, and pass each one's rows to ``each``, with its record.
+
+    For coalesced epochs ``each`` gets the last record.
+    """
+    numbers = [record.epoch.number for record in records]
+    requested = epochs if epochs is not None else range(min(numbers, default=1), max(numbers, default=0) + 1)
+    replay = Replay(spark, job, records, checkpoint, ledger)
+    replay.run(requested, lambda ran, rows: each(ran[-1], rows), state=StateFrom(state), coalesce=coalesce)
 
 
 @dataclass

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from integration.printed import command, run
-from integration.recorded import BATCHES, ROWS, Inbox, Kept, Recorded, Table, Topic, counted, same, timed
+from integration.recorded import BATCHES, ROWS, Inbox, Kept, Recorded, Table, Topic, counted, replayed, same, timed
 from integration.servers import KafkaAddress
 from integration.streams import settings
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 
 from onceonly import OnceOnlyError, Storage, exactly_once
 from onceonly.replay.replay_files import replays_of
-from onceonly.replay.spark_replay import Replay, replayed
+from onceonly.replay.spark_replay import Replay
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.spark import offsets
 from onceonly_checkpoints.spark.offsets import REPLAY

@@ -152,7 +152,7 @@ def test_a_query_imports_the_rooms_that_it_asks_for_and_in_one_module() -> None:
         for name in _imported_when_running(ast.parse(path.read_text()))
         if name.startswith(rooms)
     }
-    assert importing == {"src/onceonly/api/rooms.py"}
+    assert importing == {"src/onceonly/api/wrapper.py"}
     code = "from onceonly import exactly_once; from onceonly_sinks.memory import MemorySink; exactly_once(MemorySink())"
     code = f"import sys; {code}; print(*[name for name in sys.modules if name.startswith({rooms!r})])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []

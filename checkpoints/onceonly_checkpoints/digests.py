@@ -46,11 +46,9 @@ BAD = "bad"
 """Name of the output of bad rows: those that break an expectation. They are in no other output, and in no sink that
 holds all rows."""
 
-
 SEEN_IDS = "seen"
 """Name of the output of ids of good rows, for the sink that keeps them. It also lists the rows whose id had been seen
 before."""
-
 
 WINDOWS, STATE, LATE = "windows", "state", "late"
 """Names of the outputs of an epoch with windows: results, changed rows of state, and rows that came after their window

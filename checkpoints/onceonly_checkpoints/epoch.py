@@ -34,7 +34,6 @@ from onceonly_checkpoints.model import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 FORMAT = 1
 """Version of the durable marker format. A reader refuses a higher one."""
 

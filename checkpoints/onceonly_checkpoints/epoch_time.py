@@ -18,7 +18,6 @@ from onceonly_checkpoints.model import OPTIONAL, Record
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 Unit = Literal["ms", "integer"]
 """What numbers of time count: milliseconds since 1970 in UTC, by floor; or any count that only grows."""
 

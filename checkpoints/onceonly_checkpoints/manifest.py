@@ -14,7 +14,6 @@ from onceonly_checkpoints.model import OPTIONAL, Record, Slice, UnreadableMarker
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 FORMAT = 1
 """Version of the durable form. A reader refuses a higher one."""
 

@@ -227,6 +227,14 @@ def _canonical_offset(text: str | None) -> str | None:
         return text
 
 
+def parse_offset(text: str | None) -> Any:
+    """An offset as JSON where it is JSON, else its text."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOffsets:
     """The engine's offsets of all sources at one moment, in source order.
@@ -255,6 +263,11 @@ class SourceOffsets:
     def text(self) -> str:
         """Canonical spelling, including source order."""
         return canonical([list(entry) for entry in self.entries])
+
+    @property
+    def parsed(self) -> dict[str, Any]:
+        """Offsets by source id, those that are JSON as values."""
+        return {source: parse_offset(text) for source, text in self.entries}
 
     @property
     def sources(self) -> tuple[str, ...]:

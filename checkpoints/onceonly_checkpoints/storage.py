@@ -82,7 +82,6 @@ def open_storage(url: str) -> FileStore:
 
 _AUTHORITY = re.compile("^//[^/]*")
 
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 
 
@@ -177,7 +176,10 @@ class LocalStorage:
         (self._root / companion(path)).unlink(missing_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            _write_flushed(temporary, data)
+            with temporary.open("xb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
             _publish(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -191,13 +193,6 @@ class LocalStorage:
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory."""
         return (self._root / path).exists()
-
-
-def _write_flushed(path: Path, data: bytes) -> None:
-    with path.open("xb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _publish(temporary: Path, target: Path) -> None:

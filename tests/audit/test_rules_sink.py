@@ -250,7 +250,7 @@ def test_epochs_that_may_have_come_again_are_named_where_nobody_knew_what_a_batc
         told = {finding.code: finding.epoch for finding in judge(of_line(line)).findings}
         assert told == wanted, adoption
         judged = line_of(sink_of(line), None)
-        assert {one.code for one in rules_sink.adoptions(PIPELINE, judged)} == set(wanted), adoption
+        assert {one.code for one in rules_sink.adoptions(judged)} == set(wanted), adoption
 
 
 def test_one_epoch_with_two_markers_is_a_duplicate() -> None:

@@ -140,8 +140,8 @@ def ours(name: str, brought: Sequence[int], *, panes: EpochWindows | None = None
 
 def told(facts: Facts) -> list[tuple[str, int | None, str]]:
     line = line_of(facts.sinks[0], facts.ledger)
-    found = [*rows_uncounted(PIPELINE, line), *rows_in_all(PIPELINE, line), *ids_known(PIPELINE, line)]
-    return [(one.code, one.epoch, one.evidence) for one in found]
+    found = [*rows_uncounted(line), *rows_in_all(line), *ids_known(line)]
+    return [(one.code, one.epoch, one.text) for one in found]
 
 
 def test_ids_are_counted_for_as_long_as_they_are_kept() -> None:

@@ -12,8 +12,7 @@ from typer.testing import CliRunner, Result
 
 from onceonly.cli import explain
 from onceonly.cli.explain import all_codes, page_of
-from onceonly.cli.plugins import GROUP, published
-from onceonly.cli.tree import TREE, Noun, command_tree
+from onceonly.cli.tree import GROUP, TREE, Noun, command_tree, published
 from onceonly.errors import ConfigurationError
 from onceonly_checkpoints.install import hint
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from onceonly.api.arguments import Storage
+from onceonly.api.datasource import TaskFiles
 from onceonly.api.format_options import OURS, Options
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol.registry import keyed
-from onceonly.runtime.task_files import TaskFiles
 
 SAID = {"to": "delta:/lake/orders", "queryname": "orders", "checkpointlocation": "/cp/orders"}
 

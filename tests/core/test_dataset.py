@@ -14,11 +14,10 @@ import pytest
 from tests.core.stories import changed, cut, epochs, lineage, offer
 
 from onceonly import EventTime, exactly_once, faults
-from onceonly.api import rooms
 from onceonly.cli import doctor_checks
 from onceonly.errors import OnceOnlyError
 from onceonly.event_time import TimeReader, Writers
-from onceonly.event_time.event_time_argument import EventTimeArgument
+from onceonly.event_time.event_time_argument import EventTimeArgument, check_event_time
 from onceonly.event_time.marker_sources import Peers
 from onceonly.faults import Point
 from onceonly.machine import coordinator, event_time, writer_progress
@@ -348,7 +347,7 @@ def test_a_pipeline_that_its_dataset_does_not_name_is_refused_and_the_printed_na
     run = Run("run", "query", "shop", "file:/ck", None, False, "session", plan, None, None, None)  # type: ignore[arg-type]
 
     def given(writers: Sequence[str]) -> EventTimeArgument:
-        return rooms.event_time(Writers("ingest", writers=writers))
+        return check_event_time(Writers("ingest", writers=writers))
 
     with pytest.raises(OnceOnlyError) as refused:
         given(("web", "app")).check_run(run, "shop")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from onceonly import EventTime, exactly_once
-from onceonly.api.rooms import event_time
 from onceonly.errors import ConfigurationError
 from onceonly.event_time import FromUpstream
+from onceonly.event_time.event_time_argument import check_event_time
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.spark import engine
 from onceonly_checkpoints.epoch_time import END
@@ -130,7 +130,7 @@ def test_a_column_that_says_no_time_is_refused_with_what_makes_it_one_and_the_ot
     )
     otherwise = []
     for unit, kind, way in cases:
-        time = event_time(EventTime("at", max_delay="0s" if unit == "ms" else 0, unit=unit))
+        time = check_event_time(EventTime("at", max_delay="0s" if unit == "ms" else 0, unit=unit))
         said = None
         try:
             time.check_columns("orders", [("id", "bigint"), ("at", kind)])
@@ -143,7 +143,7 @@ def test_a_column_that_says_no_time_is_refused_with_what_makes_it_one_and_the_ot
 
 
 def test_a_column_that_rows_do_not_have_is_refused_with_the_nearest_name() -> None:
-    time = event_time(EventTime("event_tme", max_delay="0s"))
+    time = check_event_time(EventTime("event_tme", max_delay="0s"))
     with pytest.raises(ConfigurationError, match=r"did you mean event_time\?") as caught:
         time.check_columns("orders", [("id", "bigint"), ("event_time", "timestamp")])
     assert caught.value.code == "E130"
@@ -165,7 +165,7 @@ STATEFUL = engine.QueryPlan(stateful=True, nondeterministic=None, sources=())
     ],
 )
 def test_rows_that_state_holds_back_say_nothing_of_time_and_the_watermark_does(said: Any, how: str | None) -> None:
-    time = event_time(said)
+    time = check_event_time(said)
     time.check_plan(replace(STATEFUL, stateful=False), "orders")
     if how is None:
         time.check_plan(STATEFUL, "orders")

@@ -25,8 +25,7 @@ from onceonly.faults import Point
 from onceonly_checkpoints.epoch_time import END
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory.store import StoreEntry
-from onceonly_sinks.memory.window_state import MERGE
+from onceonly_sinks.memory.store import MERGE, StoreEntry
 
 Make = Callable[..., Paned]
 Of = tuple[str, int, int]

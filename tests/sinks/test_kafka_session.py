@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onceonly.spark.versions import LINES
-from onceonly_sinks.kafka.session import settings, with_kafka
+from onceonly_sinks.kafka.read import settings, with_kafka
 
 SPARK_VERSION = LINES["4.2"].kafka
 assert SPARK_VERSION is not None

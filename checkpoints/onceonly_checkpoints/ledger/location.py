@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from onceonly_checkpoints.install import hint
@@ -18,49 +16,8 @@ from onceonly_checkpoints.ledger.databases import HOLDS_NONE, PostgresDatabase, 
 _LIBPQ_WORDS = "host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options|application_name"
 _KEY_VALUE = re.compile(rf"\s*({_LIBPQ_WORDS})\s*=")
 
-
-class LedgerAddress(Protocol):
-    """A database that can hold a ledger."""
-
-    @property
-    def address(self) -> str:
-        """Its location, without secrets."""
-        ...
-
-    @property
-    def dialect(self) -> str:
-        """Suffix of the schema files."""
-        ...
-
-    @property
-    def schema(self) -> str | None:
-        """Schema of the tables."""
-        ...
-
-    @property
-    def driver_error(self) -> type[Exception]:
-        """Base of the errors that the driver raises outside of SQLAlchemy."""
-        ...
-
-    def engine(self) -> Engine:
-        """Make an engine, which connects later."""
-        ...
-
-    def single(self, engine: Engine) -> Engine:
-        """The engine for work of one statement."""
-        ...
-
-    def create(self) -> None:
-        """Create the file or other prerequisites of the tables."""
-        ...
-
-    def check(self, connection: Connection) -> None:
-        """Refuse a connection whose database is no longer the one at the address."""
-        ...
-
-    def words(self, error: BaseException) -> str:
-        """Describe a failure of the driver."""
-        ...
+LedgerAddress = SqliteFile | PostgresDatabase
+"""A database that can hold a ledger."""
 
 
 def place_of(url_or_path: str) -> LedgerAddress:

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -248,7 +248,7 @@ class SqlLedger(Ledger):
     def pin(self, pin: Pin) -> None:
         """Pin an epoch, or renew its pin. Expired pins are deleted."""
         now = _now_ms()
-        values = rows.pin_values(replace(pin, since_ms=pin.since_ms or now))
+        values = asdict(replace(pin, since_ms=pin.since_ms or now))
 
         def work(connection: Connection) -> None:
             connection.execute(self._sql.pin, values)
@@ -263,18 +263,18 @@ class SqlLedger(Ledger):
     def pins(self, pipeline: str) -> Sequence[Pin]:
         """Valid pins, the oldest epoch first."""
         with self._reading() as connection:
-            return [
-                rows.pin_of(row) for row in connection.execute(self._sql.pins, {"pipeline": pipeline, "now": _now_ms()})
-            ]
+            pins = connection.execute(self._sql.pins, {"pipeline": pipeline, "now": _now_ms()})
+            return [Pin(**pin) for pin in pins.mappings()]
 
     def keep_plan(self, plan: KeptPlan) -> None:
         """Keep a plan. One that is kept already stays as it is."""
-        self._write(lambda connection: connection.execute(self._sql.keep_plan, rows.plan_values(plan)))
+        self._write(lambda connection: connection.execute(self._sql.keep_plan, asdict(plan)))
 
     def plans(self, pipeline: str) -> Sequence[KeptPlan]:
         """Kept plans, by their first epoch."""
         with self._reading() as connection:
-            return [rows.plan_of(row) for row in connection.execute(self._sql.plans, {"pipeline": pipeline})]
+            plans = connection.execute(self._sql.plans, {"pipeline": pipeline})
+            return [KeptPlan(**plan) for plan in plans.mappings()]
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before`` with their intents. Events stay."""

@@ -16,7 +16,7 @@ from sqlalchemy import BigInteger, Double, Integer, Row, TableClause, Text, colu
 from sqlalchemy.types import TypeEngine
 
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Receipt
-from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, Pin, Pipeline, RemovedEpoch
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline, RemovedEpoch
 from onceonly_checkpoints.model import InputFile, Slice, SourceOffsets, UnreadableMarker, canonical
 
 Values = dict[str, Any]
@@ -92,11 +92,6 @@ def _offsets(offsets: SourceOffsets) -> str:
     return canonical(offsets.to_json())
 
 
-def _slice(row: Row[Any]) -> Slice:
-    start, end = (SourceOffsets.from_json(json.loads(text)) for text in (row.slice_start, row.slice_end))
-    return Slice(start, end)
-
-
 def intent_values(intent: Intent) -> Values:
     """Row of an intent."""
     return {
@@ -113,7 +108,9 @@ def intent_values(intent: Intent) -> Values:
 
 def intent_of(row: Row[Any]) -> Intent:
     """Inverse of :func:`intent_values`."""
-    return Intent(row.pipeline, row.epoch, Fence(row.generation, row.owner), _slice(row), row.at_ms, row.refused)
+    start, end = (SourceOffsets.from_json(json.loads(text)) for text in (row.slice_start, row.slice_end))
+    fence = Fence(row.generation, row.owner)
+    return Intent(row.pipeline, row.epoch, fence, Slice(start, end), row.at_ms, row.refused)
 
 
 def pipeline_values(pipeline: Pipeline) -> Values:
@@ -191,17 +188,7 @@ def part_values(record: EpochRecord) -> tuple[list[Values], list[Values], list[V
         }
         for ordinal, receipt in enumerate(record.receipts)
     ]
-    files = [
-        {
-            **key,
-            "ordinal": ordinal,
-            "source": file.source,
-            "log_offset": file.log_offset,
-            "path": file.path,
-            "modified_ms": file.modified_ms,
-        }
-        for ordinal, file in enumerate(record.files)
-    ]
+    files = [{**key, "ordinal": ordinal, **asdict(file)} for ordinal, file in enumerate(record.files)]
     phases = [
         {**key, "ordinal": ordinal, "phase": phase, "seconds": seconds}
         for ordinal, (phase, seconds) in enumerate(record.phases)
@@ -212,10 +199,6 @@ def part_values(record: EpochRecord) -> tuple[list[Values], list[Values], list[V
 def _receipt(row: Row[Any]) -> Receipt:
     position = tuple(sorted(json.loads(row.position).items()))
     return Receipt(row.sink, row.epoch, row.chain, row.identity, position, row.row_count)
-
-
-def _file(row: Row[Any]) -> InputFile:
-    return InputFile(row.path, row.modified_ms, row.log_offset, row.source)
 
 
 Grouped = Mapping[int, Sequence[Row[Any]]]
@@ -242,43 +225,17 @@ def record_of(row: Row[Any], receipts: Grouped, files: Grouped, phases: Grouped)
         fence=Fence(row.generation, row.owner),
         epoch=epoch_of(row),
         receipts=tuple(_receipt(each) for each in receipts.get(row.epoch, ())),
-        files=tuple(_file(each) for each in files.get(row.epoch, ())),
+        files=tuple(
+            InputFile(each.path, each.modified_ms, each.log_offset, each.source) for each in files.get(row.epoch, ())
+        ),
         phases=tuple((each.phase, each.seconds) for each in phases.get(row.epoch, ())),
         recorded_ms=row.recorded_ms,
     )
 
 
-def pin_values(pin: Pin) -> Values:
-    """Row of a pin."""
-    return asdict(pin)
-
-
-def pin_of(row: Row[Any]) -> Pin:
-    """Inverse of :func:`pin_values`."""
-    return Pin(row.pipeline, row.token, row.epoch, row.owner, row.since_ms, row.until_ms)
-
-
-def plan_values(plan: KeptPlan) -> Values:
-    """Row of a kept plan."""
-    return asdict(plan)
-
-
-def plan_of(row: Row[Any]) -> KeptPlan:
-    """Inverse of :func:`plan_values`."""
-    return KeptPlan(row.pipeline, row.plan, row.body, row.first_epoch)
-
-
 def event_values(event: Event, token: str) -> Values:
     """Row of an event. ``token`` names this one noting of it."""
-    return {
-        "token": token,
-        "pipeline": event.pipeline,
-        "kind": event.kind.value,
-        "reason": event.reason,
-        "epoch": event.epoch,
-        "generation": event.generation,
-        "at_ms": event.at_ms,
-    }
+    return {**asdict(event), "kind": event.kind.value, "token": token}
 
 
 def event_of(row: Row[Any]) -> Event:

@@ -12,29 +12,11 @@ from typing import Any, TypeVar
 
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import Slice, SourceOffsets
-from onceonly_checkpoints.spark.logs import Kind, UnreadableCheckpoint, json_object, lines_of, read_text, version_of
+from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, json_object, lines_of, read_text, version_of
 from onceonly_checkpoints.storage import Readable
 
-__all__ = [
-    "CommitEntry",
-    "Kind",
-    "OffsetEntry",
-    "UnreadableCheckpoint",
-    "commit_entry",
-    "commit_ids",
-    "kafka_start",
-    "log_offset",
-    "offset_entry",
-    "offset_ids",
-    "parse_commit",
-    "parse_offsets",
-    "parse_query_id",
-    "query_id",
-    "reservoir_id",
-    "slice_from",
-    "slice_of",
-    "source_start",
-]
+__all__ = ["UnreadableCheckpoint"]
+"""Beside the names of this module."""
 
 _T = TypeVar("_T")
 

@@ -15,18 +15,6 @@ from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
 from onceonly_checkpoints.storage import FileStore
 
-__all__ = [
-    "CannotRebuild",
-    "FileToWrite",
-    "InTheWay",
-    "Neighbours",
-    "apply",
-    "in_the_way",
-    "plan_entry",
-    "plan_inputs",
-    "plan_rebuild",
-]
-
 # ---- Plans for writing Spark's checkpoint files back from the ledger's records. Pure.
 
 COMPACT_INTERVAL = 10
@@ -90,6 +78,7 @@ def offsets_text(offsets: SourceOffsets, lineage: Lineage) -> str:
 
 
 def commit_text(lineage: Lineage) -> str:
+    """Text of a commit log entry."""
     return "v1\n" + _dump({"nextBatchWatermarkMs": lineage.watermark_ms})
 
 

@@ -10,7 +10,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
+from onceonly_checkpoints.model import Record
 from onceonly_checkpoints.spark import logs
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
@@ -28,11 +30,13 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Record):
     """One damage of a checkpoint. ``effect`` is Spark's reaction in one word, ``consequence`` the same as a sentence.
 
     ``path`` is relative to the checkpoint, empty for the checkpoint itself. ``description`` is the damage.
     """
+
+    RENAMED: ClassVar = {"description": "found"}
 
     path: str
     description: str
@@ -43,6 +47,13 @@ class Problem:
 
 REBUILD = "onceonly recover rebuild-checkpoint PATH --query NAME"
 _WILL_NOT_START = "Spark refuses to start."
+_NO_CHECKPOINT = Problem(
+    "",
+    "there is no checkpoint: neither metadata nor offsets nor commits",
+    Effect.REPEATS,
+    "Spark starts a new query at batch 0 and reads everything again.",
+    f"if there was one: {REBUILD}",
+)
 
 
 def verify(storage: FileStore) -> tuple[Problem, ...]:
@@ -54,23 +65,13 @@ def verify(storage: FileStore) -> tuple[Problem, ...]:
     """
     offsets, commits = spark_offsets.offset_ids(storage), spark_offsets.commit_ids(storage)
     if not (offsets or commits or storage.exists("metadata")):
-        return (_no_checkpoint(),)
+        return (_NO_CHECKPOINT,)
     problems = [*_metadata(storage), *_positions(storage, offsets, commits)]
     problems += _entries(storage, offsets, commits)
     if offsets:
         problems += _sources(storage, offsets)
     problems += _companions(storage, offsets, commits)
     return tuple(problems)
-
-
-def _no_checkpoint() -> Problem:
-    return Problem(
-        "",
-        "there is no checkpoint: neither metadata nor offsets nor commits",
-        Effect.REPEATS,
-        "Spark starts a new query at batch 0 and reads everything again.",
-        f"if there was one: {REBUILD}",
-    )
 
 
 def _metadata(storage: FileStore) -> Iterator[Problem]:

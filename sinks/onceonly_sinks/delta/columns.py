@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import Schema
 
-
 # ---- CHAR(n) and VARCHAR(n): Spark keeps them beside a string column, and only its own writer looks at them. Pure.
 
 METADATA_KEY = "__CHAR_VARCHAR_TYPE_STRING"
@@ -204,11 +203,15 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 def columns_of(schema: Schema) -> tuple[Column, ...]:
     """Columns of a Delta schema, in order."""
     fields = json.loads(schema.to_json())["fields"]
-    return tuple(Column(f["name"], _type(f["type"]), f["nullable"], f.get("metadata") or {}) for f in fields)
-
-
-def _type(value: Any) -> str:
-    return json.dumps(_without_nullability(value), sort_keys=True)
+    return tuple(
+        Column(
+            f["name"],
+            json.dumps(_without_nullability(f["type"]), sort_keys=True),
+            f["nullable"],
+            f.get("metadata") or {},
+        )
+        for f in fields
+    )
 
 
 def _without_nullability(value: Any) -> Any:

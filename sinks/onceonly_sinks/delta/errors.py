@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 _LEAST_ROOM = 1 << 20
 """Bytes: a disk with less free counts as full, however small the rows are."""
 
-
 _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 """Numbers of the system's errors that say: no room, or no right."""
 

@@ -31,11 +31,9 @@ from onceonly_sinks.delta.statistics import Statistics
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 _ROW_GROUP = 256 * 1024
 _HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
 """What running the task again will not mend: answered, so that the driver can say it."""
-
 
 _HELD = 128 * 1024 * 1024
 """Bytes of rows that are held before they are sorted by partition: a partition gets a file for each time it occurs."""

@@ -16,7 +16,6 @@ from onceonly_sinks.delta.table import Table
 if TYPE_CHECKING:
     pass
 
-
 _TRANSACTIONS = "delta.setTransactionRetentionDuration"
 _LOG = "delta.logRetentionDuration"
 _LOG_DEFAULT = "interval 30 days"

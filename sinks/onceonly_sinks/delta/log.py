@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -68,7 +68,11 @@ def parse(version: int, text: str, app: str) -> LogEntry:
     counts = [_records(add) for add in adds]
     file_rows = [records - hidden for records, hidden in counts if records is not None]
     operation = info.get("operation") or ""
-    removed_rows, shrinks = _count_removed(adds, removes, info.get("operationMetrics") or {}) if removes else (0, True)
+    removed_rows: int | None = 0
+    shrinks = True
+    if removes:
+        come, gone = ({file["path"]: _records(file) for file in files} for files in (adds, removes))
+        removed_rows, shrinks = ladder.count_removed(come, gone, info.get("operationMetrics") or {})
     return LogEntry(
         version=version,
         operation=operation,
@@ -86,13 +90,6 @@ def parse(version: int, text: str, app: str) -> LogEntry:
         removed_rows=removed_rows,
         identity=next((action["metaData"]["id"] for action in reversed(actions) if "metaData" in action), None),
     )
-
-
-def _count_removed(
-    adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]
-) -> tuple[int | None, bool]:
-    come, gone = ({file["path"]: _records(file) for file in files} for files in (adds, removes))
-    return ladder.count_removed(come, gone, metrics)
 
 
 def transactions(text: str) -> Iterator[tuple[str, int]]:
@@ -153,9 +150,10 @@ def _disturbance(
     passes = entry.effect.rung is not None and entry.effect.rung <= allowed
     added = entry.rows if entry.effect is Effect.APPENDED else None
     removed = entry.removed_rows if entry.effect is Effect.DELETED else None
+    unknown = ", an operation that is not known here" if entry.effect is Effect.UNKNOWN else ""
     return ExternalChange(
         entry.effect.value,
-        f"{_describe_entry(entry)}{_rows(added, 'added')}{_rows(removed, 'removed')}{_why(entry)}",
+        f"{_describe_entry(entry)}{_rows(added, 'added')}{_rows(removed, 'removed')}{unknown}",
         fatal=not passes,
         at=entry.version,
         allowed=passes,
@@ -167,10 +165,6 @@ def _disturbance(
 
 def _rows(count: int | None, what: str) -> str:
     return "" if count is None else f", {count} {'row' if count == 1 else 'rows'} {what}"
-
-
-def _why(entry: LogEntry) -> str:
-    return ", an operation that is not known here" if entry.effect is Effect.UNKNOWN else ""
 
 
 def _both(earlier: ExternalChange, other: ExternalChange) -> ExternalChange:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 
-
 # ---- Find Delta files that deltalake cannot rewrite or remove.
 #
 # Spark wrote most of them.
@@ -245,7 +244,6 @@ _SAY: Mapping[Kind, Say] = {
     "delete": lambda merger, _, condition: merger.when_matched_delete(condition),
     "insert": lambda merger, values, condition: merger.when_not_matched_insert(values, condition),
 }
-
 
 # ---- What a sink does to its table between two commits: checkpoints, an end to old log files, and fewer small files.
 #

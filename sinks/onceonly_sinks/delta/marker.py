@@ -19,7 +19,6 @@ from onceonly_checkpoints.model import canonical
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 GENERATION_BITS = 23
 EPOCH_BITS = 40
 

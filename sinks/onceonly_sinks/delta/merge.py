@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import nearest
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import unfit
+from onceonly.errors.options import checks_arguments, unfit
 from onceonly.protocol.values import replaces
 from onceonly_checkpoints.model import shorten_list
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
 
 Kind = Literal["update", "delete", "insert"]
 Say = Callable[[Any, dict[str, str], str | None], Any]

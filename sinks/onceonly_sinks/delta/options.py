@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode
 
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Bytes, Column, Typed, read_texts, write_texts
+from onceonly.errors.options import Bytes, Column, Typed, checks_arguments, read_texts, write_texts
 from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.planning import Settings
 

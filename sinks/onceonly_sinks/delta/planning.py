@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import Schema
 
-
 # ---- Which way an epoch's rows take to a table: decided before the action from their size, table and settings.
 
 _BYTES_OF_UNKNOWN_WIDTH = 40

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from onceonly_sinks.delta.columns import Column
 
-
 # ---- What a table demands of values, looked at wherever the rows are. Picklable; needs only pyarrow.
 
 NULL = "null in a NOT NULL column"

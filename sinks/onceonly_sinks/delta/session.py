@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors import refuse
+from onceonly.errors.options import checks_arguments
 from onceonly.spark import detect
-from onceonly.spark.jars import delta_unbuilt
 from onceonly.spark.versions import Delta, minor_of
 from onceonly_checkpoints.install import pip
 
@@ -59,19 +58,17 @@ def check_pair(pyspark: str | None, delta: str | None) -> Delta:
         raise refuse("E108", what="with_delta()", package="pyspark", extra="spark")
     built = detect.line_of(pyspark).delta
     if built is None:
+        from onceonly.spark.jars import delta_unbuilt
+
         raise delta_unbuilt(pyspark)
     if delta is not None and minor_of(delta) != minor_of(built.version):
-        raise _unfit(pyspark, delta, built)
+        raise refuse(
+            "E111",
+            problem=f"PySpark {pyspark} and the Python package delta-spark {delta} do not fit.",
+            cause=f"the jar of Delta for this Spark is of version {built.version}, and the package must be, too",
+            next=f"{pip(f'delta-spark=={built.version}')}, or uninstall it: only MERGE by Spark needs it",
+        )
     return built
-
-
-def _unfit(pyspark: str, delta: str, built: Delta) -> OnceOnlyError:
-    return refuse(
-        "E111",
-        problem=f"PySpark {pyspark} and the Python package delta-spark {delta} do not fit.",
-        cause=f"the jar of Delta for this Spark is of version {built.version}, and the package must be, too",
-        next=f"{pip(f'delta-spark=={built.version}')}, or uninstall it: only MERGE by Spark needs it",
-    )
 
 
 def _joined(present: object, added: str) -> str:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from onceonly import faults
 from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Column, Columns, names_of
+from onceonly.errors.options import Column, Columns, checks_arguments, names_of
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
     from onceonly.protocol.health import Check, Observed
     from onceonly.protocol.row_rules import Condition, Rule
-
 
 _MOST_SHOWN = 5
 """Changes by others that ``explain()`` names."""
@@ -144,6 +142,8 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
     def capabilities(self) -> Capabilities:
         """Epochs can be recounted only without a merge, where rows are only ever added."""
         append, upsert = self._settings.merge is None, self._settings.upsert
+        changes = self._opened.writer.tolerated if self._opened else []
+        tolerated = "".join(f"; tolerated: {change.detail}" for change in changes[-_MOST_SHOWN:])
         committers = {
             "log": "deltalake, one log entry",
             "spark": "Spark's Delta, one log entry",
@@ -156,17 +156,10 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
             carries_ledger=False,
             committer=committers[self._settings.committer],
             readers=_READERS,
-            foreign=self._foreign_words,
+            foreign=self._settings.foreign.words + tolerated,
             provable=self._settings.foreign < ChangePolicy.CHANGES,
             names=Names(folds=True),
             changes=Changes(upsert.key, upsert.sequence, upsert.delete),
-        )
-
-    @property
-    def _foreign_words(self) -> str:
-        changes = self._opened.writer.tolerated if self._opened else []
-        return self._settings.foreign.words + "".join(
-            f"; tolerated: {change.detail}" for change in changes[-_MOST_SHOWN:]
         )
 
     @classmethod
@@ -298,7 +291,10 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
         Raises E207 to E210 if the table was replaced or changed, or the epoch does not follow its newest one. Raises
         E503 to E509 if the table cannot take the rows.
         """
-        return self._open.writer.commit(_usable_rows(prepared), marker)
+        ours: Rows | None = check_prepared_by(prepared, *get_args(Rows))
+        if ours is not None and ours.gone:
+            raise RuntimeError("an abandoned preparation cannot be committed")
+        return self._open.writer.commit(ours, marker)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """Look for an epoch after an unknown answer: its receipt, or ``None`` once it cannot land any more."""
@@ -463,10 +459,3 @@ class _Opened:
 
 def _leaf(target: str, *, named: bool) -> str:
     return target if named else target.rstrip("/").rpartition("/")[2]
-
-
-def _usable_rows(prepared: Prepared | None) -> Rows | None:
-    ours: Rows | None = check_prepared_by(prepared, *get_args(Rows))
-    if ours is not None and ours.gone:
-        raise RuntimeError("an abandoned preparation cannot be committed")
-    return ours

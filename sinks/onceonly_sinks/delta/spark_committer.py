@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.protocol import Batch
 from onceonly.spark import detect, frames
 from onceonly_checkpoints.storage import scheme_of
@@ -119,12 +120,11 @@ def needed(sink: str, spark: SparkCommitter | None, why: str | None) -> SparkCom
     """The committer, or E110 if there is none. ``why`` names the obstacle for deltalake."""
     if spark is not None:
         return spark
-    raise refuse(
-        "E110",
-        problem=f"{sink} can only be written by Spark's Delta ({why}), and this session has none.",
-        cause="the session was built without Delta's jars and extension, or the sink has "
+    raise misused(
+        f"{sink} can only be written by Spark's Delta ({why}), and this session has none.",
+        "the session was built without Delta's jars and extension, or the sink has "
         'tuning=DeltaTuning(committer="log")',
-        next="build it with onceonly_sinks.delta.with_delta(SparkSession.builder)",
+        "build it with onceonly_sinks.delta.with_delta(SparkSession.builder)",
     )
 
 

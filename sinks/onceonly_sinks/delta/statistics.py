@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-
 # ---- Statistics of a data file for the log: exact or left out, because readers skip files by them.
 
 _INDEXED_COLUMNS = 32

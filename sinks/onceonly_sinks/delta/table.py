@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.protocol.values import AppTransaction
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.storage import file_in_the_way, half_url, is_local
@@ -42,16 +42,11 @@ def transaction(table: Table, app: str) -> AppTransaction:
         text = table.log.text(number)
         if text is None:
             return AppTransaction(version, (log.unreadable(0, number),))
-        if _wrote(text, app):
+        if any(writer == app for writer, _ in log.transactions(text)):
             changes = log.disturbances(reversed(later), table.identity, number, ChangePolicy.APPENDS)
             return AppTransaction(version, tuple(change for change in changes if not change.allowed))
         later.append(log.parse(number, text, table.app))
     return AppTransaction(version, (log.unreadable(0, 0),))
-
-
-def _wrote(text: str, app: str) -> bool:
-    actions = (json.loads(line) for line in text.split("\n") if line.strip())
-    return any(action.get("txn", {}).get("appId") == app for action in actions)
 
 
 # ---- Our own table: where it lies, the handle that is kept on it, and what of ours stands in its log.
@@ -96,19 +91,17 @@ def location(target: str) -> str:
         plain = "/" + target.removeprefix("file:").lstrip("/") if target.startswith("file:") else target
         path = str(Path(plain).absolute())
         if escape := _ESCAPE.search(path):
-            raise refuse(
-                "E110",
-                problem=f"{path} has {escape[0]} in its name.",
-                cause="deltalake reads that as an escaped character of a URL and looks in another folder",
-                next=f"choose a path without it, such as {_ESCAPE.sub('_', path)}",
+            raise misused(
+                f"{path} has {escape[0]} in its name.",
+                "deltalake reads that as an escaped character of a URL and looks in another folder",
+                f"choose a path without it, such as {_ESCAPE.sub('_', path)}",
             )
         return path
     if instead := half_url(target):
-        raise refuse(
-            "E110",
-            problem=f"{target} is neither a path nor a URL.",
-            cause="Spark takes one slash for a URL, and readers without Spark do not",
-            next=f"write {instead}",
+        raise misused(
+            f"{target} is neither a path nor a URL.",
+            "Spark takes one slash for a URL, and readers without Spark do not",
+            f"write {instead}",
         )
     return target
 

@@ -11,8 +11,7 @@ from onceonly_checkpoints import absent
 
 if TYPE_CHECKING:
     from onceonly_sinks.kafka.options import KafkaTuning
-    from onceonly_sinks.kafka.read import consumer_options, read_committed, reader_options
-    from onceonly_sinks.kafka.session import with_kafka
+    from onceonly_sinks.kafka.read import consumer_options, read_committed, reader_options, with_kafka
     from onceonly_sinks.kafka.sink import KafkaSink
 
 __all__ = ["KafkaSink", "KafkaTuning", "consumer_options", "read_committed", "reader_options", "with_kafka"]
@@ -29,10 +28,6 @@ def __getattr__(name: str) -> object:
         from onceonly_sinks.kafka.options import KafkaTuning
 
         return KafkaTuning
-    if name == "with_kafka":
-        from onceonly_sinks.kafka.session import with_kafka
-
-        return with_kafka
     if name in __all__:
         from onceonly_sinks.kafka import read
 

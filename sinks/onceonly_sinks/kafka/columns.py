@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
     from typing_extensions import Self
 
-
 # ---- Which columns, of which types, and how they become records.
 #
 # ``value`` is required (string or binary, null is a tombstone); ``key`` (string or binary), ``headers``
@@ -188,7 +187,6 @@ def _types() -> dict[str, tuple[Callable[[Any], bool], str]]:
 
 
 _NO_VALUE = "the batch has no column value"
-
 
 # ---- Feeds record batches to the producer: one call per row, with as little Python around it as can be.
 

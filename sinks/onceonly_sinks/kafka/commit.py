@@ -258,7 +258,10 @@ class ProducerSlot:
                 return False
         finally:
             state.transaction.end()
-        return self._reads_back(fence)
+        with self._destination.refusing():
+            entry = self._destination.newest()
+        self._not_superseded(entry, fence)
+        return entry.fence == fence
 
     def _fences(self) -> SinkState | None:
         with self._destination.refusing():
@@ -286,12 +289,6 @@ class ProducerSlot:
             log.info("%s: a claim was lost (%s)", sink, failure.name)
             return False
         return True
-
-    def _reads_back(self, fence: Fence) -> bool:
-        with self._destination.refusing():
-            entry = self._destination.newest()
-        self._not_superseded(entry, fence)
-        return entry.fence == fence
 
     def _not_superseded(self, entry: MarkerRecord, fence: Fence) -> None:
         superseded = check_install(self._destination.context.sink, entry.fence, fence)

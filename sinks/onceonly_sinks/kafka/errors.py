@@ -7,10 +7,11 @@ a ``SystemError``. The last hides the first when the client was running Python c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly.errors.options import misused
 from onceonly_checkpoints.strenum import StrEnum
 
 
@@ -112,7 +113,7 @@ _GRANTS: Mapping[str, str] = {
 }
 _CAUSES = {
     # Kept apart from a refused record, which it sounds like. The name of librdkafka for the broker's CORRUPT_MESSAGE.
-    "INVALID_MSG": "bytes did not match their check sum at the broker: a fault of a network, a disk or memory",
+    "INVALID_MSG": "bytes did not match their check sum at the broker: a fault of a network, a disk or memory"
 }
 _LOGIN = "correct kafka.sasl.* or kafka.ssl.* in options=, or ONCEONLY_KAFKA_SASL_PASSWORD"
 
@@ -176,11 +177,24 @@ def read(error: BaseException | None) -> Failure | None:
 
 def refusal(failure: Failure, context: Context) -> OnceOnlyError:
     """The error for a failure before or instead of a commit."""
-    return _FAMILIES.get(failure.kind, _other)(failure, context)
-
-
-def _denied(failure: Failure, context: Context) -> OnceOnlyError:
-    return refuse("E502", sink=context.sink, reason=failure.reason, next=_GRANTS.get(failure.name, _LOGIN))
+    sink, reason = context.sink, failure.reason
+    match failure.kind:
+        case Kind.DENIED:
+            return refuse("E502", sink=sink, reason=reason, next=_GRANTS.get(failure.name, _LOGIN))
+        case Kind.UNREACHABLE:
+            return _unreachable(failure, context)
+        case Kind.ROW:
+            return _row(failure, context)
+        case Kind.ROOM:
+            return refuse("E507", sink=sink, reason=reason)
+        case Kind.TIMEOUT_TOO_LONG | Kind.CONFIGURATION:
+            return _setting(failure, context)
+        case Kind.NO_TOPIC:
+            cause, next_ = "a topic was deleted", "create it again, then restart the query"
+        case _:
+            cause = _CAUSES.get(failure.name, f"the client's answer {failure.name}")
+            next_ = "remove the cause, then restart the query"
+    return refuse("E508", sink=sink, reason=reason, cause=cause, next=next_)
 
 
 def _unreachable(failure: Failure, context: Context) -> OnceOnlyError:
@@ -214,42 +228,12 @@ def _row(failure: Failure, context: Context) -> OnceOnlyError:
     return refuse("E517", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
 
 
-def _room(failure: Failure, context: Context) -> OnceOnlyError:
-    return refuse("E507", sink=context.sink, reason=failure.reason)
-
-
-def _no_topic(failure: Failure, context: Context) -> OnceOnlyError:
-    cause, next_ = "a topic was deleted", "create it again, then restart the query"
-    return refuse("E508", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
-
-
-def _too_long(failure: Failure, context: Context) -> OnceOnlyError:
-    milliseconds = int(context.timeout * 1000)
-    return refuse(
-        "E110",
-        problem=f"{context.sink}: kafka.transaction.timeout.ms={milliseconds} is more than the brokers allow.",
-        cause="the brokers' transaction.max.timeout.ms is lower",
-        next="lower kafka.transaction.timeout.ms in options=, or raise transaction.max.timeout.ms on the brokers",
-    )
-
-
-def _configuration(failure: Failure, context: Context) -> OnceOnlyError:
+def _setting(failure: Failure, context: Context) -> OnceOnlyError:
+    problem, next_ = f"{failure.reason}.", "correct options="
     cause = "options= holds a value that the Kafka client does not take"
-    return refuse("E110", problem=f"{context.sink}: {failure.reason}.", cause=cause, next="correct options=")
-
-
-def _other(failure: Failure, context: Context) -> OnceOnlyError:
-    cause = _CAUSES.get(failure.name, f"the client's answer {failure.name}")
-    next_ = "remove the cause, then restart the query"
-    return refuse("E508", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
-
-
-_FAMILIES: Mapping[Kind, Callable[[Failure, Context], OnceOnlyError]] = {
-    Kind.DENIED: _denied,
-    Kind.UNREACHABLE: _unreachable,
-    Kind.ROW: _row,
-    Kind.ROOM: _room,
-    Kind.NO_TOPIC: _no_topic,
-    Kind.TIMEOUT_TOO_LONG: _too_long,
-    Kind.CONFIGURATION: _configuration,
-}
+    if failure.kind is Kind.TIMEOUT_TOO_LONG:
+        timeout_ms = int(context.timeout * 1000)
+        problem = f"kafka.transaction.timeout.ms={timeout_ms} is more than the brokers allow."
+        cause = "the brokers' transaction.max.timeout.ms is lower"
+        next_ = "lower kafka.transaction.timeout.ms in options=, or raise transaction.max.timeout.ms on the brokers"
+    return misused(f"{context.sink}: {problem}", cause, next_)

@@ -16,7 +16,6 @@ from onceonly_sinks.kafka.producer import Destination
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-
 _TRANSACTIONS = "__transaction_state"
 """The brokers' own topic: which transactions were decided, and how."""
 

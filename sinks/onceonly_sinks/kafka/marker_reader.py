@@ -22,14 +22,12 @@ from onceonly_sinks.kafka.options import Options
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-
 _WINDOW = 16
 _WIDER = 8
 _CHUNK = 10_000
 _POLL_SECONDS = 0.2
 GROUP = "onceonly"
 """Consumer group that the reader names; it commits no offsets."""
-
 
 _OURS = 2
 """A transaction adds to the marker topic its one record and the mark of its end."""

@@ -24,7 +24,6 @@ from onceonly_checkpoints.model import UnreadableMarker, canonical
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 FORMAT = 1
 """Version of the record's format."""
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Seconds, Typed, misused, read_texts, unfit
+from onceonly.errors.options import Seconds, Typed, checks_arguments, misused, read_texts, unfit
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,7 +41,6 @@ class KafkaTuning(Typed):
 
 
 TUNING = KafkaTuning()
-
 
 # ---- The options of Spark's own sink, as the client underneath spells them.
 #
@@ -224,10 +222,6 @@ def _number(name: str, value: str) -> int:
         raise unfit("KafkaSink", f"{PREFIX}{name}={value!r}", "it wants a number", "correct it") from None
 
 
-def _buffer_memory(value: str, _: Mapping[str, str]) -> dict[str, str]:
-    return {"queue.buffering.max.kbytes": str(max(1, _number("buffer.memory", value) // 1024))}
-
-
 def _timeout(value: str, _: Mapping[str, str]) -> dict[str, str]:
     if not 1000 <= _number("transaction.timeout.ms", value) <= 2**31 - 1:
         raise unfit(
@@ -256,10 +250,6 @@ def _retries(value: str, _: Mapping[str, str]) -> dict[str, str]:
     return {"retries": value}
 
 
-def _endpoint(value: str, _: Mapping[str, str]) -> dict[str, str]:
-    return {"ssl.endpoint.identification.algorithm": value or "none"}
-
-
 def _store(kind: str, target: Mapping[str, str]) -> Callable[[str, Mapping[str, str]], dict[str, str]]:
     def translate(value: str, user_options: Mapping[str, str]) -> dict[str, str]:
         form = user_options.get(f"ssl.{kind}.type", "JKS").upper()
@@ -270,10 +260,6 @@ def _store(kind: str, target: Mapping[str, str]) -> Callable[[str, Mapping[str, 
         return {target[form]: value}
 
     return translate
-
-
-def _nothing(_: str, __: Mapping[str, str]) -> dict[str, str]:
-    return {}
 
 
 def _jaas(value: str, _: Mapping[str, str]) -> dict[str, str]:
@@ -292,18 +278,21 @@ def _jaas(value: str, _: Mapping[str, str]) -> dict[str, str]:
 
 
 _SPECIAL: Mapping[str, Callable[[str, Mapping[str, str]], dict[str, str]]] = {
-    "buffer.memory": _buffer_memory,
+    "buffer.memory": lambda value, _: {
+        "queue.buffering.max.kbytes": str(max(1, _number("buffer.memory", value) // 1024))
+    },
     "transaction.timeout.ms": _timeout,
     "max.in.flight.requests.per.connection": _in_flight,
     "retries": _retries,
-    "ssl.endpoint.identification.algorithm": _endpoint,
+    "ssl.endpoint.identification.algorithm": lambda value, _: {
+        "ssl.endpoint.identification.algorithm": value or "none"
+    },
     "ssl.truststore.location": _store("truststore", {"PEM": "ssl.ca.location"}),
     "ssl.keystore.location": _store("keystore", {"PEM": "ssl.certificate.location", "PKCS12": "ssl.keystore.location"}),
-    "ssl.truststore.type": _nothing,
-    "ssl.keystore.type": _nothing,
+    "ssl.truststore.type": lambda *_: {},
+    "ssl.keystore.type": lambda *_: {},
     "sasl.jaas.config": _jaas,
 }
-
 
 # ---- The address of a Kafka sink: brokers, topic, and what differs from the defaults, without secrets.
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Column
+from onceonly.errors.options import Column, checks_arguments
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from onceonly.protocol.health import Check, Observed
-
 
 log = logging.getLogger(__name__)
 

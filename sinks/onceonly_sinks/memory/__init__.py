@@ -15,8 +15,7 @@ from urllib.parse import quote, unquote
 
 from onceonly import faults
 from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Column, Columns, names_of
+from onceonly.errors.options import Column, Columns, checks_arguments, misused, names_of
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
@@ -41,7 +40,7 @@ from onceonly.protocol.values import Changes, ExternalChange, Leaves, Total
 from onceonly.runtime.sink_refusals import refusal
 from onceonly_checkpoints import absent
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.memory import window_state
+from onceonly_sinks.memory import store as stores
 from onceonly_sinks.memory.store import MemoryStore, Merge, StoreEntry, Writer, one_per_key, replay
 
 if TYPE_CHECKING:
@@ -95,11 +94,10 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
 
     def __reduce__(self) -> NoReturn:
         """Refuse pickling: rows that arrive in another process would be invisible here."""
-        raise refuse(
-            "E110",
-            problem=f"MemorySink {self._id!r} lives in this process, and the callback runs in the server's.",
-            cause="the query runs on Spark Connect, which sends the callback and its sinks there",
-            next='write to a place that both reach: DeltaSink("/tmp/orders") needs no server',
+        raise misused(
+            f"MemorySink {self._id!r} lives in this process, and the callback runs in the server's.",
+            "the query runs on Spark Connect, which sends the callback and its sinks there",
+            'write to a place that both reach: DeltaSink("/tmp/orders") needs no server',
         )
 
     @property
@@ -124,25 +122,21 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         if store is None:
             cause = "its process has ended, or nothing holds the store any more"
             raise refuse(
-                "E508",
-                sink=address,
-                reason="no such store in this process",
-                cause=cause,
-                next="read it where it lives",
+                "E508", sink=address, reason="no such store in this process", cause=cause, next="read it where it lives"
             )
         merge = Merge.parse(query)
         return cls(unquote(id_) or None, store, key=merge.key, sequence=merge.sequence, delete_flag=merge.delete)
 
     def window_store(self, *, separate: bool) -> MemorySink:
         """A store of window state, beside this one or this very one."""
-        merge = window_state.MERGE
+        merge = stores.MERGE
         id_, store = (None, self.store.state()) if separate else (self._id, self.store)
         return MemorySink(id_, store, key=merge.key, delete_flag=merge.delete)
 
     def read_windows(self, request: StateWanted, as_of: AsOf) -> list[StateRow]:
         """Wanted rows of window state."""
         with self.store.lock:
-            return window_state.recall(self.store.epochs(self._writer), self._id, request, as_of)
+            return stores.recall(self.store.epochs(self._writer), self._id, request, as_of)
 
     def count_windows(self, since: int) -> int:
         """Number of open windows."""
@@ -155,7 +149,7 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
 
     def _open_windows(self, since: int) -> list[OpenWindow]:
         with self.store.lock:
-            return window_state.open_windows(self.store.epochs(self._writer), since)
+            return stores.open_windows(self.store.epochs(self._writer), since)
 
     def fence(self) -> Fence | None:
         """The newest installed fence."""

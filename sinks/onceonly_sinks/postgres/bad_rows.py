@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pyarrow import types
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly.errors import OnceOnlyError
@@ -61,14 +62,10 @@ def of(plan: TypeMapping, batch: pa.Schema, merge: Merge) -> tuple[Rule, ...]:
 
 def _types(came: Any, goes: Any) -> tuple[Any, Any, bool]:
     """Types of the values before and in the table, and whether they are elements of arrays."""
-    from pyarrow import types
-
     return (came.value_type, goes.value_type, True) if types.is_list(goes) else (came, goes, False)
 
 
 def _demands(lane: ColumnEncoder, came: Any, goes: Any, labels: tuple[str, ...]) -> Iterator[Demand]:
-    from pyarrow import types
-
     if lane.how in ("text", "texts"):
         yield PlainText()
     if lane.length is not None:
@@ -88,8 +85,6 @@ def _demands(lane: ColumnEncoder, came: Any, goes: Any, labels: tuple[str, ...])
 
 
 def _digits(came: Any, goes: Any) -> Iterator[Demand]:
-    from pyarrow import types
-
     precision, scale = _INTEGERS.get(came.bit_width, 19), 0
     if types.is_decimal(came):
         precision, scale = came.precision, came.scale
@@ -99,7 +94,6 @@ def _digits(came: Any, goes: Any) -> Iterator[Demand]:
 
 _INTEGERS = {8: 3, 16: 5, 32: 10, 64: 19}
 """Digits of the largest whole number, by bits."""
-
 
 # ---- Find the refused row among staged rows by sending parts again.
 #
@@ -168,9 +162,7 @@ class BadRowSearch:
         # From Postgres 14 on a range of positions reads its own pages only; 13 reads the table each time.
         within = f"{self.waiting.winners} AND s.ctid >= %(low)s::tid AND s.ctid < %(high)s::tid"
         return replace(
-            self.waiting,
-            winners=within,
-            parameters={**self.waiting.parameters, "low": _tid(low), "high": _tid(high)},
+            self.waiting, winners=within, parameters={**self.waiting.parameters, "low": _tid(low), "high": _tid(high)}
         )
 
     def described(self, at: int) -> Failure:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import psycopg
     import pyarrow as pa
 
-
 # ---- Says of a row that the server refused where it came from and what shape its value has; never the value itself.
 
 _PIECES_REMEMBERED = 8

@@ -21,7 +21,6 @@ from onceonly_sinks.sql.tables import OURS, Row, Tables
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-
 # ---- The SQL of the sink's own tables, where it is Postgres' own; the rest is :data:`TABLES`, as in every SQL sink.
 
 # IF NOT EXISTS does not order those that come at once: of six, most fail with 23505. The lock is the transaction's, as

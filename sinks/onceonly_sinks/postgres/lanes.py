@@ -110,7 +110,13 @@ def convert(lane: ColumnEncoder, array: Array) -> Array:
         raise lane.refuse(f"{array.null_count} nulls, and the column is not null")
     converted = CONVERSIONS[lane.how](lane, array)
     if lane.unit > 1:
-        _check_unit(lane, converted)
+        import pyarrow as pa
+
+        pc = _compute()
+        ticks = converted.cast(pa.int64())
+        rest = pc.subtract(ticks, pc.multiply(pc.divide(ticks, lane.unit), lane.unit))
+        if pc.any(pc.not_equal(rest, 0), min_count=0).as_py():
+            raise lane.refuse(f"a time finer than {lane.ddl} would be rounded")
     return converted
 
 
@@ -218,13 +224,3 @@ def _may_hold_nul(text: Array) -> bool:
     positions = memoryview(offsets).cast("i")
     first, last = positions[text.offset], positions[text.offset + len(text)]
     return _NUL.search(memoryview(data)[first:last]) is not None
-
-
-def _check_unit(lane: ColumnEncoder, array: Array) -> None:
-    import pyarrow as pa
-
-    pc = _compute()
-    ticks = array.cast(pa.int64())
-    rest = pc.subtract(ticks, pc.multiply(pc.divide(ticks, lane.unit), lane.unit))
-    if pc.any(pc.not_equal(rest, 0), min_count=0).as_py():
-        raise lane.refuse(f"a time finer than {lane.ddl} would be rounded")

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
 from onceonly.errors.options import (
     Bytes,
     Column,
@@ -16,6 +15,7 @@ from onceonly.errors.options import (
     Seconds,
     Typed,
     at_least,
+    checks_arguments,
     names_of,
     read_texts,
     unfit,

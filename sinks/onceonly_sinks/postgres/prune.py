@@ -17,7 +17,6 @@ from onceonly_sinks.postgres.transaction import Transactions
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-
 log = logging.getLogger(__name__)
 
 MARKERS = 1000

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from onceonly.protocol.capabilities import EPOCH, EpochExpired, NotVersioned, Span
 from onceonly.spark.digest import quote as spark_quote
 from onceonly.spark.frames import of_arrow
@@ -19,10 +21,8 @@ from onceonly_sinks.postgres.server import Server, quote
 from onceonly_sinks.postgres.transaction import raw
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
-
 
 _PAGE = 5000
 _RESTORED = "the database was restored to an earlier state"
@@ -107,7 +107,11 @@ def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Recei
             "the table is another one than it was, or is gone", "it was dropped and made again, or moved"
         )
     head_row = head.read(connection, writer)
-    _check_epoch(connection, head_row, writer, at)
+    if head_row is None or head_row.epoch < at.epoch:
+        raise EpochExpired(f"the table is at epoch {head_row.epoch if head_row else 0}", _RESTORED)
+    held = head.epoch_at(connection, writer, at.epoch)
+    if held is not None and held[0].epoch.chain != at.chain:
+        raise EpochExpired("the table holds another epoch under this number", _RESTORED)
     if options.apply is not None:
         raise NotVersioned("its rows are brought by a function of your own (apply=)", _BY_YOURSELF)
     if head.shared(connection, writer, table.oid):
@@ -135,16 +139,6 @@ def _remembered(connection: Connection, sink: CurrentTable, table: Table, at: Re
 
 _BY_YOURSELF = "let the function write the epoch's number, which it gets, with its rows"
 _OWN_TABLE = "write to a table of its own"
-
-
-def _check_epoch(
-    connection: Connection, head_row: head.Head | None, writer: head.PostgresHeadScope, at: Receipt
-) -> None:
-    if head_row is None or head_row.epoch < at.epoch:
-        raise EpochExpired(f"the table is at epoch {head_row.epoch if head_row else 0}", _RESTORED)
-    held = head.epoch_at(connection, writer, at.epoch)
-    if held is not None and held[0].epoch.chain != at.chain:
-        raise EpochExpired("the table holds another epoch under this number", _RESTORED)
 
 
 def _check_not_removed(
@@ -179,8 +173,6 @@ def _newest(
 
 def read(connection: Connection, selection: Selection) -> pa.Table:
     """Read the rows into this process, as of the transaction's snapshot."""
-    import pyarrow as pa
-
     schema = pa.schema([pa.field(column.name, _arrow_type(column)) for column in selection.columns])
     batches: list[pa.RecordBatch] = []
     # A cursor with a name lies on the server: without one, all rows would be Python objects at once.
@@ -209,8 +201,6 @@ def frame(spark: SparkSession, connection: Connection, server: Server, selection
 
 
 def _arrow_type(column: Column) -> Any:
-    import pyarrow as pa
-
     kind = spark_type(column) or "string"
     if kind != "string" and column.type == "numeric":
         return pa.decimal128(*digits(column))
@@ -299,8 +289,6 @@ class RangeReader:
 
     def __call__(self, ranges: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of each range, page by page. A range is a first and a last number."""
-        import pyarrow as pa
-
         for batch in ranges:
             for first, last in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 for rows in self._pages(first, last):

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from onceonly_sinks.postgres.load import Target
     from onceonly_sinks.postgres.schema import Table
 
-
 _MAY_DELETE = "SELECT pg_catalog.has_table_privilege(%(oid)s::oid, 'DELETE')"
 # A constraint that cascades would take rows of other tables along, one that does not would stop the query in the midst.
 _REFERRING = """
@@ -164,11 +163,7 @@ def content(connection: Connection, target: Target, table: Table) -> int | None:
 
 
 def _agree(
-    connection: Connection,
-    target: Target,
-    counted: dict[int, int],
-    held: dict[int, tuple[Epoch, Receipt]],
-    newest: int,
+    connection: Connection, target: Target, counted: dict[int, int], held: dict[int, tuple[Epoch, Receipt]], newest: int
 ) -> bool:
     """Whether the rows up to an epoch are those that its markers name; what an operator took as it was is left out."""
     upto = [epoch for epoch, _ in held.values() if epoch.number <= newest]

@@ -23,7 +23,6 @@ from onceonly_sinks.sql.commit_outcome import check_identity
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-
 # ---- Its columns and unique indexes; and what a table must not be.
 
 EPOCH_COLUMN = "_epoch"
@@ -222,7 +221,6 @@ SELECT c.oid::bigint FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n O
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s
 """
 
-
 # target: the table that the server named, which of a partitioned one is the partition that got the row.
 # found: the constraint of that name; or the unique index, since one made by CREATE UNIQUE INDEX is named in the error
 # and is no constraint. A foreign key points inward by the roots: each partition has a key of its own.
@@ -244,7 +242,6 @@ SELECT (SELECT string_agg(a.attname, ', ' ORDER BY a.attnum) FROM pg_catalog.pg_
         WHERE a.attrelid = f.relation AND a.attnum = ANY (f.keys)), f.definition, f.inward
 FROM found f LIMIT 1
 """
-
 
 # Whoever holds a lock on the table or on ours, the oldest transaction first; which of them is in the way,
 # pg_blocking_pids could tell only while the wait lasts, and it is over.

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly import faults
 from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Column, Columns, typed
+from onceonly.errors.options import Column, Columns, checks_arguments, misused, typed
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
     from onceonly_sinks.postgres.seen_ids import SeenIdsLookup
 
 _READERS = "nothing to do: an ordinary SELECT sees whole epochs, as each is one transaction"
-
 
 _TIMEOUTS = ("commit_timeout", "lock_timeout")
 
@@ -337,7 +335,7 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
             if head.shared(connection, self._writer, table.oid):
                 problem = f"sealed_view=True of {self._id}, to whose table another sink writes too"
                 cause = "both number rows by epoch, so the number does not say whose epoch it is"
-                raise refuse("E110", problem=f"{problem}.", cause=cause, next="write to a table of its own")
+                raise misused(f"{problem}.", cause, "write to a table of its own")
             from onceonly_sinks.postgres import history
 
             history_made = history.history_span(connection, self._writer, table) is not None

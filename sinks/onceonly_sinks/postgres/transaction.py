@@ -28,7 +28,6 @@ from onceonly_sinks.sql.commit_outcome import landed, sending, settling
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-
 # ---- Hangs up on a server that answers too late: one thread for all epochs, for which nobody waits in good times.
 
 log = logging.getLogger(__name__)

@@ -104,7 +104,12 @@ def check_rows(connection: Connection, sink: str, waiting: Waiting, merge: Merge
         (merge.delete, "delete_flag= asks it what to do"),
     ):
         if column:
-            _no_null(connection, sink, waiting, column, use)
+            query = f"SELECT count(*) {waiting.source} AND s.{quote(column)} IS NULL"
+            count = connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one()
+            if count:
+                next_ = f"fill {column}, e.g. with transform="
+                details = {"column": column, "reason": f"{count} nulls, and {use}", "next": next_}
+                raise refuse("E503", sink=sink, **details, because="the query leaves it null in some rows")
     key_values = connection.exec_driver_sql(_ambiguous(waiting, merge), dict(waiting.parameters)).first()
     if key_values is not None:
         raise refuse(
@@ -124,15 +129,6 @@ def _no_null_key(connection: Connection, sink: str, waiting: Waiting, merge: Mer
     count = connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one()
     if count:
         raise refuse("E504", sink=sink, key=", ".join(merge.key), count=count)
-
-
-def _no_null(connection: Connection, sink: str, waiting: Waiting, column: str, use: str) -> None:
-    query = f"SELECT count(*) {waiting.source} AND s.{quote(column)} IS NULL"
-    count = connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one()
-    if count:
-        next_ = f"fill {column}, e.g. with transform="
-        details = {"column": column, "reason": f"{count} nulls, and {use}", "next": next_}
-        raise refuse("E503", sink=sink, **details, because="the query leaves it null in some rows")
 
 
 def _ambiguous(waiting: Waiting, merge: Merge) -> str:

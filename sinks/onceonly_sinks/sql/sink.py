@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
@@ -173,11 +174,10 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
         """Find a sink again for reading. Raises E110: it is no address of this kind."""
         parts = address.removeprefix(f"{cls.kind}:").rsplit("#", 2)  # a place may hold the sign, as a folder's name
         if len(parts) != 3 or not all(parts[1:]):
-            raise refuse(
-                "E110",
-                problem=f"{address!r} does not lead to a sink.",
-                cause=f"an address of this kind is {cls.kind}:<place>#<table>#<id>",
-                next="see the addresses of every pipeline: onceonly status",
+            raise misused(
+                f"{address!r} does not lead to a sink.",
+                f"an address of this kind is {cls.kind}:<place>#<table>#<id>",
+                "see the addresses of every pipeline: onceonly status",
             )
         return cls(*parts)
 

@@ -21,7 +21,6 @@ from onceonly_checkpoints.epoch import Fence, Marker
 
 # ---- Run ``%(name)s`` statements on any DB-API connection and paramstyle.
 
-
 Paramstyle: TypeAlias = Literal["pyformat", "named", "dollar"]
 """How a driver wants parameters: ``%(name)s`` (psycopg, MySQL), ``:name`` (sqlite3, Oracle), ``$name`` (DuckDB)."""
 

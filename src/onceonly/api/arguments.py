@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from onceonly.api.guarantee import GuaranteeInputs
 from onceonly.errors import nearest, refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import at_least, meaningless, misused
+from onceonly.errors.options import at_least, checks_arguments, meaningless, misused
 from onceonly.machine.facts import Adopt
 from onceonly.machine.overlap import unfit
 from onceonly.protocol import Sink
@@ -273,11 +272,7 @@ VERSION = "ONCEONLY_VERSION"
 
 
 def checkpoint_place(checkpoint: str | os.PathLike[str] | None) -> str | None:
-    """The query's checkpoint, as text.
-
-    Raises:
-        ConfigurationError: E110, it is blank.
-    """
+    """The query's checkpoint, as text. Raises E110: it is blank."""
     if checkpoint is None:
         return None
     location = os.fspath(checkpoint)
@@ -287,11 +282,7 @@ def checkpoint_place(checkpoint: str | os.PathLike[str] | None) -> str | None:
 
 
 def check_sinks(sinks: tuple[Sink, ...]) -> None:
-    """Refuse sinks that cannot form an epoch.
-
-    Raises:
-        ConfigurationError: E102, no sink, not a sink, or two with one id.
-    """
+    """Refuse sinks that cannot form an epoch. Raises E102: no sink, not a sink, or two with one id."""
     example = "pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders'))"
     if not sinks:
         raise refuse("E102", problem="there is none", next=example)
@@ -388,10 +379,7 @@ def refuse_unfit(run: Run, pipeline: str, lossy_source: str | None, one_by_one: 
     """
     if run.mode:
         raise refuse(
-            "E104",
-            query=pipeline,
-            mode=run.mode,
-            next="use trigger(processingTime=...) or trigger(availableNow=True)",
+            "E104", query=pipeline, mode=run.mode, next="use trigger(processingTime=...) or trigger(availableNow=True)"
         )
     if run.temporary:
         raise refuse("E105", query=pipeline, checkpoint=run.checkpoint)

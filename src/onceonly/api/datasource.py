@@ -8,8 +8,10 @@ not last from one batch to the next.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.api import admission
@@ -18,15 +20,18 @@ from onceonly.api.format_options import Options, need_xxhash
 from onceonly.api.run_state import RunState
 from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.machine.state import State
 from onceonly.protocol import Inspectable
 from onceonly.runtime import events
-from onceonly.runtime.task_files import TaskFiles, older_runs
+from onceonly.runtime.staged_files import Directory, LocalDirectory, directory, hindrance
+from onceonly.runtime.staging import folder_of
 from onceonly.spark import digest, float_lineage, frames
 from onceonly.spark.datasource.partition_files import PartitionFile, Parts
 from onceonly.spark.datasource.query_files import Query
 from onceonly.spark.fingerprint import Determinism
 from onceonly.spark.input import read_input
+from onceonly_checkpoints.manifest import NAME
 
 if TYPE_CHECKING:
     from onceonly.spark.datasource.writer import Writer
@@ -151,7 +156,9 @@ class _Call:
         if opening is self.opening:
             return
         newest = state.work.epoch.number if state.work.epoch else 0
-        self.files.sweep(run, older_runs(opening.ledger, opening.pipeline, newest, generation))
+        records = opening.ledger.epochs(opening.pipeline, max(1, newest - _LOOKS_BACK), newest)
+        lineages = (record.epoch.lineage for record in records if record.fence.generation < generation)
+        self.files.sweep(run, frozenset(lineage.run_id for lineage in lineages if lineage is not None))
         if self.opening is not None:
             self.opening.run.handle.set()
         self.opening = opening
@@ -181,14 +188,66 @@ def commit(raw_options: Mapping[str, str], schema: StructType, parts: Sequence[P
 
 
 def batch_writer() -> Any:
-    """Refuse a batch write.
-
-    Raises:
-        ConfigurationError: E110, always.
-    """
-    raise refuse(
-        "E110",
-        problem='format("onceonly") is for streams: a batch write has no epoch.',
-        cause='df.write.format("onceonly"), or INSERT INTO',
-        next='df.writeStream.format("onceonly"), or an ordinary df.write to the table itself',
+    """Refuse a batch write (E110)."""
+    raise misused(
+        'format("onceonly") is for streams: a batch write has no epoch.',
+        'df.write.format("onceonly"), or INSERT INTO',
+        'df.writeStream.format("onceonly"), or an ordinary df.write to the table itself',
     )
+
+
+# ---- Files of tasks before their commit, and their sweeping. An epoch's staging renames the files. What stays here is
+# garbage once the batch is committed, and for ever if its run died before. Their names hold no generation. The ledger
+# knows which run wrote an epoch under a lower one. Files of a run that it does not know are removed after a day
+# without a change.
+
+ALONE_S = 24 * 3600.0
+"""Seconds after which files of an unknown run are garbage."""
+
+_LOOKS_BACK = 1000
+"""Epochs in which older runs are looked for: each opening sweeps, so what it finds is of the run before it."""
+
+
+class TaskFiles:
+    """Files of one pipeline's tasks, below the path or URL of its staged epochs (E114: cannot be staged there)."""
+
+    def __init__(self, root: str, pipeline: str) -> None:
+        self._directory = directory(root).child(f"{folder_of(pipeline)}tasks")
+
+    @property
+    def address(self) -> str:
+        """Directory that tasks write to."""
+        return self._directory.address
+
+    def make(self) -> None:
+        """Create the directory before tasks begin (E114): an obstacle for this process is one for them too."""
+        try:
+            self._directory.make()
+        except OSError as error:
+            cause, next_ = hindrance(error)
+            raise refuse("E114", place=self._directory.address, cause=cause, next=next_) from error
+
+    def drop(self, run_id: str, batch_id: int) -> None:
+        """Remove the files that tasks of a batch wrote. Files that cannot be removed stay for the next opening."""
+        self._directory.child(run_id).child(str(batch_id)).remove(NAME)
+
+    def sweep(self, own: str, older: Collection[str]) -> None:
+        """Remove files of other runs: of those known as ``older``, and of those without a change for a day."""
+        for name in self._directory.names():
+            run = self._directory.child(name)
+            if name != own and (name in older or _left_alone(run) > ALONE_S):
+                run.remove(NAME)
+
+
+def _left_alone(run: Directory) -> float:
+    """Seconds since the last change of any file in it, or 0 if the store does not report it."""
+    if not isinstance(run, LocalDirectory):
+        return 0.0
+    return time.time() - max((_changed(path) for path in (run.path, *run.path.rglob("*"))), default=time.time())
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # a task that has just tidied up
+        return time.time()

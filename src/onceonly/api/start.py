@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onceonly.api.wrapper import ExactlyOnce
-from onceonly.errors import read_refusal, refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors import read_refusal
+from onceonly.errors.options import checks_arguments, misused
 from onceonly.machine.admission import check_output
 from onceonly.spark.detect import engine_for
 from onceonly.spark.engine import output_of, stream_of
@@ -51,19 +51,17 @@ def start(writer: DataStreamWriter, query: ExactlyOnce) -> StreamingQuery:
 def _named(query: ExactlyOnce) -> tuple[str, str]:
     """Name and checkpoint of a query that can be started."""
     if not isinstance(query, ExactlyOnce):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-        raise refuse(
-            "E110",
-            problem=f"start() was given {type(query).__name__!r} as its query.",
-            cause="the sinks were given to start(), and exactly_once() takes them",
-            next=_EXAMPLE,
+        raise misused(
+            f"start() was given {type(query).__name__!r} as its query.",
+            "the sinks were given to start(), and exactly_once() takes them",
+            _EXAMPLE,
         )
     name, checkpoint = query.arguments.name, query.arguments.checkpoint
     if name and checkpoint:
         return name, checkpoint
     missing = "checkpoint" if name else "name"
-    raise refuse(
-        "E110",
-        problem=f"start() was given exactly_once() without {missing}=.",
-        cause="start() gives name and checkpoint to the Spark query",
-        next=_EXAMPLE,
+    raise misused(
+        f"start() was given exactly_once() without {missing}=.",
+        "start() gives name and checkpoint to the Spark query",
+        _EXAMPLE,
     )

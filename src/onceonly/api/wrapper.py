@@ -19,14 +19,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from onceonly.api import admission, arguments, guarantee, rooms
+from onceonly.api import admission, arguments, guarantee
 from onceonly.api.arguments import Arguments, Recovery, Storage
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.run_state import RunState
 from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import misused
+from onceonly.errors.options import checks_arguments, misused
 from onceonly.machine.facts import Replays
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
@@ -44,7 +43,7 @@ from onceonly_checkpoints.model import SourceIdentity
 
 if TYPE_CHECKING:
     from onceonly.api.arguments import Arguments
-    from onceonly.event_time.event_time_argument import NoteTime
+    from onceonly.event_time.event_time_argument import EventTimeArgument, NoteTime
     from onceonly.protocol import DataFrame
     from onceonly.quality.division import Division
     from onceonly.quality.outputs import Output, Route
@@ -304,11 +303,13 @@ def exactly_once(
             that do not go with the rest.
         IdentityError: E247 ``Recovery(on_refresh="replace")`` with a sink that cannot replace rows.
     """
-    time = rooms.event_time(event_time) if event_time is not None else None
+    time = _checked_time(event_time)
     all_sinks, division = _divided(sinks, quality, dedupe, time.row_limit if time else None)
     windowed = None
     if windows is not None:
-        windowed = rooms.windows(windows, all_sinks, time, division.first_argument if division else "")
+        from onceonly.windows.windows_argument import check_windows
+
+        windowed = check_windows(windows, all_sinks, time, division.first_argument if division else "")
         all_sinks = (*all_sinks, *windowed.sinks)
         arguments.check_sinks(all_sinks)
     if time:
@@ -336,6 +337,17 @@ def exactly_once(
     )
 
 
+# A query loads the rooms that it asks for: no import of one stands outside of a function.
+
+
+def _checked_time(event_time: NoteTime | None) -> EventTimeArgument | None:
+    if event_time is None:
+        return None
+    from onceonly.event_time.event_time_argument import check_event_time
+
+    return check_event_time(event_time)
+
+
 def _divided(
     sinks: Sequence[Sink | Output | Route], quality: Quality | None, dedupe: Dedupe | None, row_limit: RowLimit | None
 ) -> tuple[tuple[Sink, ...], Division | None]:
@@ -344,7 +356,9 @@ def _divided(
     if len(plain) == len(sinks) and quality is None and dedupe is None:
         arguments.check_sinks(plain)
         return plain, None
-    return rooms.divide(sinks, quality, dedupe, arguments.check_sinks, row_limit)
+    from onceonly.quality.division import divide
+
+    return divide(sinks, quality, dedupe, arguments.check_sinks, row_limit)
 
 
 # ---- Whether a wrapper can be sent to another process, as Spark Connect does with a callback: refused part by

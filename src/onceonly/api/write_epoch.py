@@ -113,11 +113,6 @@ class Epochs:
         opening.state = opening.runner.run(state, batch)
         return opening.state
 
-    @property
-    def _further(self) -> tuple[str, ...]:
-        """Ids of the sinks to which a group that changes is a further row."""
-        return self._arguments.adding if self.openings.further else ()
-
     def _keep_plan(self, opening: RunState, state: State) -> None:
         """Keep the input of the run's fingerprint, to show the changes of a later run."""
         ran, last = opening.code, state.opening.last
@@ -153,7 +148,8 @@ class Epochs:
         happenings: list[Happening] = []
         if not opening.is_promise_recorded:
             happenings += [events.promise_event(self.promise())]
-            happenings += events.warned(opening.pipeline, plan, determinism, opening.admission.shared, self._further)
+            further = self._arguments.adding if self.openings.further else ()
+            happenings += events.warned(opening.pipeline, plan, determinism, opening.admission.shared, further)
             time, windowed = self._arguments.event_time, self._arguments.windows
             happenings += time.warnings(plan, opening.pipeline) if time else ()
             outputs = opening.outputs[1].outputs if opening.outputs else ()

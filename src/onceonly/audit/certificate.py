@@ -23,7 +23,6 @@ MOST = 1000
 LOCATING = 11
 """Batches that are spent on locating differences among so many epochs; a single one is found exactly."""
 
-
 NAMED = 5
 """Windows that are named in a certificate."""
 

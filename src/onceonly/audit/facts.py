@@ -33,7 +33,6 @@ from onceonly_checkpoints.storage import LocalStorage, is_local
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame, SparkSession
 
-
 # ---- Each sink's reading half, and the ledger beside it.
 
 log = logging.getLogger(__name__)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onceonly.audit.catalogue import Severity, Verdict
-from onceonly.audit.facts import Facts
+from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
 from onceonly.audit.rules_division import outputs_add_up, panes_go_on
 from onceonly.audit.rules_pipeline import (
@@ -34,13 +34,13 @@ from onceonly.audit.rules_records import (
 )
 from onceonly.audit.rules_sink import SINK_RULES
 from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
-from onceonly.audit.sink_history import SinkHistory, line_of
+from onceonly.audit.sink_history import Evidence, SinkHistory, line_of
 from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
 
 # ---- Applies every rule to the facts: facts in, findings out, in the order in which an operator needs them. Pure.
 
-PIPELINE_RULES: tuple[Callable[[Facts, tuple[SinkHistory, ...]], Iterator[Finding]], ...] = (
+PIPELINE_RULES: tuple[Callable[[Facts, tuple[SinkHistory, ...]], Iterator[Evidence]], ...] = (
     sinks_readable,
     anything_written,
     anything_since,
@@ -109,13 +109,14 @@ def foremost(findings: Sequence[Finding], limit: int) -> tuple[Finding, ...]:
 
 
 def _all(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
-    for pipeline_rule in PIPELINE_RULES:
-        yield from pipeline_rule(facts, lines)
+    seen: list[tuple[SinkFacts | None, Iterable[Evidence]]] = [(None, rule(facts, lines)) for rule in PIPELINE_RULES]
     for line in lines:
-        for sink_rule in SINK_RULES:
-            yield from sink_rule(facts.pipeline, line)
-        if facts.ledger is not None:
-            yield from compare(facts.pipeline, line, facts.ledger)
+        seen += [(line.sink, rule(line)) for rule in SINK_RULES]
+        seen += [(line.sink, compare(line, facts.ledger))] if facts.ledger else []
+    for sink, evidence in seen:
+        for code, epoch, text, last, named in evidence:
+            about = named or sink
+            yield Finding(code, facts.pipeline, about.id if about else None, epoch, text, last=last)
 
 
 # ---- The answer: one frozen object with a text and a dict form.

@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from onceonly.audit.facts import Facts
-from onceonly.audit.finding import Finding, finding
-from onceonly.audit.sink_history import SinkHistory, ranges
+from onceonly.audit.sink_history import Evidence, SinkHistory, ranges
 from onceonly.machine.division_rules import unbalanced
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import AdoptionKind
 
 
-def outputs_add_up(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def outputs_add_up(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A160: held and unwanted rows of an output do not sum to the good rows of its epoch."""
     judged: set[str] = set()
     for line in lines:
@@ -24,10 +23,10 @@ def outputs_add_up(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fin
             if wrong is not None:
                 name, accounted, good = wrong
                 evidence = f"output {name} accounts for {accounted} rows, and {good} are good"
-                yield finding("A160", facts.pipeline, line.sink, epoch.number, evidence)
+                yield Evidence("A160", epoch.number, evidence, sink=line.sink)
 
 
-def bad_rows(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def bad_rows(line: SinkHistory) -> Iterator[Evidence]:
     """A163: bad rows that this sink keeps, with those that expired."""
     aside = [
         candidate for candidate in line.epochs if candidate.number >= line.series and _bad_in(candidate, line.sink.id)
@@ -43,7 +42,7 @@ def bad_rows(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     brought = f"{'epoch' if len(numbers) == 1 else 'epochs'} {ranges(numbers)} set {rows} rows aside ({named})"
     expired = line.sink.expired
     gone = f"; {expired.total} rows of epochs up to {expired.epoch} were removed after their time" if expired else ""
-    yield finding("A163", pipeline, line.sink, numbers[0], f"{brought}{gone}", last=numbers[-1])
+    yield Evidence("A163", numbers[0], f"{brought}{gone}", last=numbers[-1])
 
 
 def _bad_in(epoch: Epoch, sink: str) -> int:
@@ -53,7 +52,7 @@ def _bad_in(epoch: Epoch, sink: str) -> int:
 # ---- Rules over windows: continuity between epochs, state and results. Pure.
 
 
-def panes_go_on(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def panes_go_on(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A175: windows that the epoch before rules out: another definition, a clock that went back, state from nothing."""
     judged: set[str] = set()
     for line in lines:
@@ -62,7 +61,7 @@ def panes_go_on(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findin
             # Sinks hold the same epochs, and where a link is missing another rule says so.
             if before and epoch.previous_chain == before.chain and epoch.chain not in judged:
                 for evidence in _wrong(before, epoch):
-                    yield finding("A175", facts.pipeline, line.sink, epoch.number, evidence)
+                    yield Evidence("A175", epoch.number, evidence, sink=line.sink)
             judged.add(epoch.chain)
             before = epoch
 
@@ -97,7 +96,7 @@ def _decided(previous: EpochWindows, epoch: Epoch, now: EpochWindows) -> Iterato
         yield f"epoch {epoch.number} is an operator's and changed what is open, from {previous.text} to {now.text}"
 
 
-def state_stands(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def state_stands(line: SinkHistory) -> Iterator[Evidence]:
     """A176: a fresh hash of the sink's state against the newest epoch's record of open windows."""
     state, newest = line.sink.state.digest if line.sink.state else None, line.held[-1] if line.held else None
     if state is None or newest is None or newest.windows is None or state == newest.windows.open:
@@ -107,21 +106,21 @@ def state_stands(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
         evidence = f"{state.rows} windows stand, and epoch {newest.number} left {expected.rows}"
     else:
         evidence = f"{state.rows} windows stand, as many as epoch {newest.number} left, and others"
-    yield finding("A176", pipeline, line.sink, newest.number, evidence)
+    yield Evidence("A176", newest.number, evidence)
 
 
-def results_stand(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def results_stand(line: SinkHistory) -> Iterator[Evidence]:
     """A177, A178: results in a sink against one another, and those of open windows against their state."""
     for what, why in (
         ("state", line.sink.state.why if line.sink.state else ""),
         ("results", line.sink.results.why if line.sink.results else ""),
     ):
         if why:
-            yield finding("A178", pipeline, line.sink, None, f"{what}: {why}")
+            yield Evidence("A178", None, f"{what}: {why}")
     if line.sink.results is None or line.sink.allowed.changes:
         return  # A164 tells what others may have changed
     for wrong in line.sink.results.wrong:
-        yield finding("A177", pipeline, line.sink, wrong.epoch, wrong.evidence)
+        yield Evidence("A177", wrong.epoch, wrong.evidence)
     if line.sink.results.more:
         others = "1 window" if line.sink.results.more == 1 else f"{line.sink.results.more} windows"
-        yield finding("A177", pipeline, line.sink, None, f"{others} beside those named")
+        yield Evidence("A177", None, f"{others} beside those named")

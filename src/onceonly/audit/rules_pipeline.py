@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from onceonly.audit.facts import Facts, LedgerFacts
-from onceonly.audit.finding import Finding, finding
-from onceonly.audit.sink_history import SinkHistory, ranges
+from onceonly.audit.sink_history import Evidence, SinkHistory, ranges
 from onceonly.machine import in_doubt
 from onceonly.machine.in_doubt import PipelineSnapshot, Progress
 from onceonly.machine.source_order import describe
@@ -16,49 +15,43 @@ from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 # ---- Rules over the sinks of one pipeline together, and over what was begun and not finished. Pure.
 
 
-def sinks_readable(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def sinks_readable(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A101: sinks that did not answer."""
     for sink in facts.sinks:
         if sink.unreadable is not None:
-            yield finding("A101", facts.pipeline, sink, None, sink.unreadable)
+            yield Evidence("A101", None, sink.unreadable, sink=sink)
 
 
-def anything_written(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def anything_written(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A102, A105: nothing to compare, known or unknown."""
     ledger = facts.ledger
     if any(line.held for line in lines) or len(lines) < len(facts.sinks) or (ledger and ledger.records):
         return
     if ledger is not None and ledger.pipeline is not None:
-        yield finding("A105", facts.pipeline, None, None, f'"{facts.pipeline}" was opened and has no epoch')
+        yield Evidence("A105", None, f'"{facts.pipeline}" was opened and has no epoch')
         return
     looked = ", ".join(sink.address for sink in facts.sinks) or "no sink was named"
-    yield finding("A102", facts.pipeline, None, None, f'no marker of "{facts.pipeline}" in: {looked}')
+    yield Evidence("A102", None, f'no marker of "{facts.pipeline}" in: {looked}')
 
 
-def anything_since(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def anything_since(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A108: every epoch comes before the first one to judge."""
     newest = _newest(lines)
     if newest is not None and newest.number < facts.since:
         evidence = f"the newest is epoch {newest.number}, and epochs from {facts.since} on were asked for"
-        yield finding("A108", facts.pipeline, None, None, evidence)
+        yield Evidence("A108", None, evidence)
 
 
-def sinks_complete(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def sinks_complete(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A107: a sink that the newest marker lists was not among the audited ones."""
     newest = _newest(lines)
     audited = {sink.id for sink in facts.sinks}
     for sink, _ in newest.sinks if newest else ():
         if sink not in audited:
-            yield finding(
-                "A107",
-                facts.pipeline,
-                None,
-                None,
-                f"{sink} is listed by epoch {newest.number if newest else 0} and was not read",
-            )
+            yield Evidence("A107", None, f"{sink} is listed by epoch {newest.number if newest else 0} and was not read")
 
 
-def batches_without_epochs(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def batches_without_epochs(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A180: Spark committed batches that neither a sink nor the ledger knows."""
     heads = [line.held[-1] for line in lines if line.held]
     heads += [record.epoch for record in facts.ledger.records[-1:]] if facts.ledger else []
@@ -71,10 +64,10 @@ def batches_without_epochs(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iter
             f"the checkpoint has finished batch {engine.batch}, up to {describe(engine.end)}; epoch {newest.number} "
             f"came from batch {lineage.batch_id} and ends at {describe(newest.reached)}"
         )
-        yield finding("A180", facts.pipeline, None, newest.number, evidence)
+        yield Evidence("A180", newest.number, evidence)
 
 
-def sinks_agree(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def sinks_agree(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A140: the first epoch at which two sinks hold different chains."""
     first_epochs: dict[int, tuple[str, Epoch]] = {}
     for line in lines:
@@ -82,11 +75,11 @@ def sinks_agree(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findin
             other, other_epoch = first_epochs.setdefault(epoch.number, (line.sink.id, epoch))
             if other_epoch.chain != epoch.chain:
                 evidence = f"{other} has chain {other_epoch.chain[:12]}, {line.sink.id} has {epoch.chain[:12]}"
-                yield finding("A140", facts.pipeline, line.sink, epoch.number, evidence)
+                yield Evidence("A140", epoch.number, evidence, sink=line.sink)
                 break
 
 
-def sinks_level(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def sinks_level(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A141, A142: a sink that lacks the newest epochs of the others."""
     newest = _newest(lines)
     for line in lines:
@@ -98,10 +91,10 @@ def sinks_level(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findin
             "A142" if sink_epoch < newest.number - 1 else "A143" if _under_way(facts, lines, newest.number) else "A141"
         )
         evidence = f"{line.sink.id} is at epoch {sink_epoch}, the newest is {newest.number}"
-        yield finding(code, facts.pipeline, line.sink, sink_epoch + 1, evidence, last=newest.number)
+        yield Evidence(code, sink_epoch + 1, evidence, last=newest.number, sink=line.sink)
 
 
-def begun(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def begun(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A143, A150, A151: an intent beyond every marker."""
     intent = facts.ledger.intent if facts.ledger else None
     newest = _newest(lines)
@@ -113,7 +106,7 @@ def begun(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     assert begun is not None
     range_ = f"{describe(intent.slice.start)} to {describe(intent.slice.end)}"
     evidence = f"{intent.fence.text} began epoch {intent.epoch}: {range_}; {begun.why}"
-    yield finding(_BEGUN[begun.state], facts.pipeline, None, intent.epoch, evidence)
+    yield Evidence(_BEGUN[begun.state], intent.epoch, evidence)
 
 
 _BEGUN = {Progress.WRITING: "A143", Progress.DEAD: "A151", Progress.UNKNOWN: "A150"}
@@ -152,87 +145,76 @@ def _newest(lines: tuple[SinkHistory, ...]) -> Epoch | None:
 # ---- Rules that compare a sink, the authority, with what the ledger once saw confirmed. Pure.
 
 
-def ledger_there(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def ledger_there(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A106, A131: no ledger to compare with."""
     ledger = facts.ledger
     sink = facts.sinks[0] if facts.sinks else None
     if ledger is not None and ledger.unreadable is not None:
-        yield finding("A106", facts.pipeline, sink, None, f"{ledger.address}: {ledger.unreadable}")
+        yield Evidence("A106", None, f"{ledger.address}: {ledger.unreadable}", sink=sink)
     elif any(line.held for line in lines) and (ledger is None or not (ledger.records or ledger.pipeline)):
         where = "no ledger was given" if ledger is None else f"{ledger.address} does not know the pipeline"
-        yield finding("A131", facts.pipeline, sink, None, where)
+        yield Evidence("A131", None, where, sink=sink)
 
 
-def records_sound(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def records_sound(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A136: a record whose chain is not the hash of its content."""
     sink = facts.sinks[0] if facts.sinks else None
     for record in facts.ledger.records if facts.ledger else ():
         if not chain.sound(record.epoch):
             number = record.epoch.number
             evidence = f"record of epoch {number}: chain {record.epoch.chain[:12]} does not match its content"
-            yield finding("A136", facts.pipeline, sink, number, evidence)
+            yield Evidence("A136", number, evidence, sink=sink)
 
 
-def compare(pipeline: str, line: SinkHistory, ledger: LedgerFacts) -> Iterator[Finding]:
+def compare(line: SinkHistory, ledger: LedgerFacts) -> Iterator[Evidence]:
     """A130, A132, A133, A134, A135 for one sink."""
     records = {record.epoch.number: record for record in ledger.records}
     if not records:
         return
-    yield from _behind(pipeline, line, records)
-    yield from _ahead(pipeline, line, ledger)
+    yield from _behind(line, records)
+    yield from _ahead(line, ledger)
     for marker, receipt in line.sink.history:
         record = records.get(marker.epoch.number)
         if record is not None:
-            yield from _same(pipeline, line, record, marker, receipt)
+            yield from _same(line, record, marker, receipt)
 
 
-def _behind(pipeline: str, line: SinkHistory, records: dict[int, EpochRecord]) -> Iterator[Finding]:
+def _behind(line: SinkHistory, records: dict[int, EpochRecord]) -> Iterator[Evidence]:
     unknown = tuple(epoch.number for epoch in line.held if epoch.number not in records)
     if unknown:
-        yield finding(
-            "A130",
-            pipeline,
-            line.sink,
-            unknown[0],
-            f"epochs {ranges(unknown)} are in the sink and not in the ledger",
-            last=unknown[-1],
-        )
+        evidence = f"epochs {ranges(unknown)} are in the sink and not in the ledger"
+        yield Evidence("A130", unknown[0], evidence, last=unknown[-1])
 
 
-def _ahead(pipeline: str, line: SinkHistory, ledger: LedgerFacts) -> Iterator[Finding]:
+def _ahead(line: SinkHistory, ledger: LedgerFacts) -> Iterator[Evidence]:
     confirmed = [record.epoch for record in ledger.records if _concerns(record, line.sink.id)]
     gone = tuple(epoch.number for epoch in confirmed if epoch.number > line.newest)
     if gone:
         rows = sum(epoch.digest.rows for epoch in confirmed if epoch.number > line.newest)
         status = f"is at epoch {line.newest}" if line.held else "holds no marker"
         evidence = f"the sink {status}; the ledger confirms epochs {ranges(gone)} with {rows} rows"
-        yield finding("A132", pipeline, line.sink, gone[0], evidence, last=gone[-1])
+        yield Evidence("A132", gone[0], evidence, last=gone[-1])
 
 
 def _concerns(record: EpochRecord, sink: str) -> bool:
     return any(receipt.sink == sink for receipt in record.receipts)
 
 
-def _same(pipeline: str, line: SinkHistory, record: EpochRecord, marker: Marker, receipt: Receipt) -> Iterator[Finding]:
+def _same(line: SinkHistory, record: EpochRecord, marker: Marker, receipt: Receipt) -> Iterator[Evidence]:
     number = marker.epoch.number
     if record.epoch.chain != marker.epoch.chain:
         evidence = f"ledger: {_sketch(record.epoch)}; sink: {_sketch(marker.epoch)}"
-        yield finding("A133", pipeline, line.sink, number, evidence)
+        yield Evidence("A133", number, evidence)
         return
     ledger_receipt = next((candidate for candidate in record.receipts if candidate.sink == line.sink.id), None)
     if ledger_receipt is None:
         return
     if ledger_receipt.identity != receipt.identity:
-        yield finding(
-            "A134",
-            pipeline,
-            line.sink,
-            number,
-            f"the ledger's receipt is of {ledger_receipt.identity}, the sink now says {receipt.identity}",
-        )
+        evidence = f"the ledger's receipt is of {ledger_receipt.identity}, the sink now says {receipt.identity}"
+        yield Evidence("A134", number, evidence)
     elif ledger_receipt.position != receipt.position:
         evidence = f"the ledger's receipt has {_spell(ledger_receipt)}, the sink {_spell(receipt)}"
-        yield finding("A135", pipeline, line.sink, number, evidence)
+        yield Evidence("A135", number, evidence)
 
 
 def _sketch(epoch: Epoch) -> str:

@@ -7,8 +7,7 @@ from itertools import groupby
 
 from onceonly.audit.certificate import RecomputedRange
 from onceonly.audit.facts import Facts
-from onceonly.audit.finding import Finding, finding
-from onceonly.audit.sink_history import SinkHistory, ranges
+from onceonly.audit.sink_history import Evidence, SinkHistory, ranges
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import AdoptionKind
@@ -35,16 +34,16 @@ def became(epoch: Epoch) -> str:
 # ---- Rules over operators' decisions: each must be on record. Pure.
 
 
-def decisions_said(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def decisions_said(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A197: an epoch of no batch records neither a decision nor a publication."""
     for line in lines:
         for epoch in line.epochs:
             if epoch.lineage is None and epoch.adoption is None and epoch.replays is None:
                 evidence = f"epoch {epoch.number} belongs to no batch and to no decision"
-                yield finding("A197", facts.pipeline, line.sink, epoch.number, evidence)
+                yield Evidence("A197", epoch.number, evidence, sink=line.sink)
 
 
-def sinks_that_left(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def sinks_that_left(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A195: rows of a removed sink are in no other sink, and no operator gave them up."""
     records = facts.ledger.records if facts.ledger else ()
     epochs = {record.epoch.number: record.epoch for record in records}
@@ -54,14 +53,14 @@ def sinks_that_left(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fi
         left = set(dict(before.sinks)) - set(dict(epochs[number].sinks)) if before else set[str]()
         for sink in sorted(left):
             reached = [receipt.epoch for record in records for receipt in record.receipts if receipt.sink == sink]
-            yield from _left(facts, sink, epochs, number, max(reached, default=0))
+            yield from _left(sink, epochs, number, max(reached, default=0))
 
 
-def _left(facts: Facts, sink: str, epochs: Mapping[int, Epoch], number: int, reached: int) -> Iterator[Finding]:
+def _left(sink: str, epochs: Mapping[int, Epoch], number: int, reached: int) -> Iterator[Evidence]:
     decision = epochs[number].adoption
     if decision is None or decision.kind is not AdoptionKind.DROP_SINK or sink not in decision.sinks:
         evidence = f"epoch {number} does not list {sink} any more, and no decision took it out"
-        yield finding("A195", facts.pipeline, None, number, evidence)
+        yield Evidence("A195", number, evidence)
         return
     # A ledger that was made again from other sinks has no receipt of this one, and says nothing of it.
     missing = range(reached + 1, number) if reached else ()
@@ -69,7 +68,7 @@ def _left(facts: Facts, sink: str, epochs: Mapping[int, Epoch], number: int, rea
     if unnamed := tuple(at for at in lost if not decision.first <= at <= decision.last):
         rows = sum(lost[at] for at in unnamed)
         evidence = f"{sink} left with epoch {number} and had not confirmed epochs {ranges(unnamed)}: {rows} rows"
-        yield finding("A195", facts.pipeline, None, unnamed[0], evidence, last=unnamed[-1])
+        yield Evidence("A195", unnamed[0], evidence, last=unnamed[-1])
 
 
 # ---- Rules over history: code versions, recomputed epochs, epochs set aside. Pure.
@@ -79,7 +78,7 @@ _SHOWN = 8
 """How many of the newest ranges of epochs are told one by one."""
 
 
-def code_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def code_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A183: more than one code version wrote the epochs, as far as they record it."""
     records = facts.ledger.records if facts.ledger else ()
     versions = [(record.epoch.number, record.epoch.lineage.code) for record in records if record.epoch.lineage]
@@ -93,30 +92,30 @@ def code_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Findi
         return
     descriptions = [f"epochs {numbers[0]}..{numbers[-1]}: {text}" for text, numbers in ranges[-_SHOWN:]]
     earlier = [f"{len(ranges) - _SHOWN} ranges before"] if len(ranges) > _SHOWN else []
-    yield finding("A183", facts.pipeline, None, ranges[-1][1][0], "; ".join([*earlier, *descriptions]))
+    yield Evidence("A183", ranges[-1][1][0], "; ".join([*earlier, *descriptions]))
 
 
-def columns_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def columns_changed(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A188: an epoch changed columns of its rows or outputs."""
     changes = {epoch.number: epoch.changed_columns for line in lines for epoch in line.epochs}
     for number, what in sorted(changes.items()):
         if what:
-            yield finding("A188", facts.pipeline, None, number, what)
+            yield Evidence("A188", number, what)
 
 
 _CODES = {RecomputedRange.DIFFERS: "A185", RecomputedRange.CANNOT: "A186", RecomputedRange.EQUAL: "A187"}
 
 
-def computed_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def computed_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A185, A186, A187: each range of epochs is different, cannot be computed, or is equal."""
     certificate = facts.recomputed
     for span in certificate.spans if certificate else ():
         # Epochs of which nothing is said disagree with nothing.
         at = None if span.answer is RecomputedRange.CANNOT else span.first
-        yield finding(_CODES[span.answer], facts.pipeline, None, at, span.text, last=span.last)
+        yield Evidence(_CODES[span.answer], at, span.text, last=span.last)
 
 
-def read_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def read_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A181: epochs were set aside. Compares their rows with those of their successors."""
     ledger = facts.ledger
     if ledger is None:
@@ -126,10 +125,10 @@ def read_again(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding
         aside = [removal.epoch for removal in cut]
         first, last = aside[0].number, aside[-1].number
         evidence = f"epochs {first}..{last}, {_summed(aside).rows} rows, set aside when {why}: {_became(aside, epochs)}"
-        yield finding("A181", facts.pipeline, None, first, evidence, last=last)
+        yield Evidence("A181", first, evidence, last=last)
 
 
-def published_no_more(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def published_no_more(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A196: rows that no batch of the query brings were set aside, and no later epoch has replaced all rows."""
     ledger = facts.ledger
     if ledger is None:
@@ -137,7 +136,7 @@ def published_no_more(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[
     for epoch in unread(removal.epoch for removal in ledger.superseded):
         since = (record for record in ledger.records if record.epoch.number >= epoch.number)
         if not any(record.epoch.replaces for record in since):
-            yield finding("A196", facts.pipeline, None, epoch.number, f"{became(epoch)}, was set aside")
+            yield Evidence("A196", epoch.number, f"{became(epoch)}, was set aside")
 
 
 def _became(aside: Sequence[Epoch], epochs: Sequence[Epoch]) -> str:

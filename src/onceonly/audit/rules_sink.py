@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from onceonly.audit.finding import Finding, finding
 from onceonly.audit.rules_division import bad_rows, results_stand, state_stands
 from onceonly.audit.rules_time import times_match
 from onceonly.audit.rules_total import files_there, ids_known, rows_in_all, rows_uncounted
-from onceonly.audit.sink_history import SinkHistory, ranges
+from onceonly.audit.sink_history import Evidence, SinkHistory, ranges
 from onceonly.machine.source_order import Order, describe, order
 from onceonly.protocol.values import ExpiredRows, PrunedEpochs
 from onceonly_checkpoints import chain
@@ -17,10 +16,10 @@ from onceonly_checkpoints.digests import SEEN_IDS
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import AdoptionKind
 
-SinkRule = Callable[[str, SinkHistory], Iterator[Finding]]
+SinkRule = Callable[[SinkHistory], Iterator[Evidence]]
 
 
-def history_starts_late(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def history_starts_late(line: SinkHistory) -> Iterator[Evidence]:
     """A103, A104: the oldest marker is younger than the sink's first epoch."""
     if line.oldest <= line.first:
         return
@@ -30,28 +29,14 @@ def history_starts_late(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     unknown = tuple(number for number in early if number not in proven)
     oldest = f"the oldest marker is that of epoch {line.oldest}"
     if unknown:
-        yield finding(
-            "A104",
-            pipeline,
-            line.sink,
-            unknown[0],
-            f"{oldest}; nothing proves epochs {ranges(unknown)}",
-            last=unknown[-1],
-        )
+        yield Evidence("A104", unknown[0], f"{oldest}; nothing proves epochs {ranges(unknown)}", last=unknown[-1])
     if proven_numbers:
         counted = sum(1 for number in proven_numbers if line.sink.rows and number in line.sink.rows)
-        yield finding(
-            "A103",
-            pipeline,
-            line.sink,
-            proven_numbers[0],
-            f"{oldest}; epochs {ranges(proven_numbers)} are proven by the ledger, rows of {counted} of them are still "
-            "counted",
-            last=proven_numbers[-1],
-        )
+        proof = f"epochs {ranges(proven_numbers)} are proven by the ledger, rows of {counted} of them are still counted"
+        yield Evidence("A103", proven_numbers[0], f"{oldest}; {proof}", last=proven_numbers[-1])
 
 
-def markers_pruned(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def markers_pruned(line: SinkHistory) -> Iterator[Evidence]:
     """A112, A121, A122, A166: the markers below a milestone are gone, so their rows are compared in sum.
 
     Rows that an operator accepted as they were are not compared, as in :func:`rows_match`.
@@ -63,11 +48,11 @@ def markers_pruned(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     if following is not None and following.previous_chain != gone.chain:
         names = f"epoch {following.number} follows chain {following.previous_chain[:12]}"
         evidence = f"{names}, but the milestone of epoch {gone.epoch} has {gone.chain[:12]}"
-        yield finding("A112", pipeline, line.sink, following.number, evidence)
+        yield Evidence("A112", following.number, evidence)
     start = f"from {gone.accepted + 1} on, after what was accepted," if gone.accepted else ""
     upto = f"epochs {f'{start} ' if start else ''}up to {gone.epoch} brought {gone.rows} rows"
     if line.sink.rows is None:
-        yield finding("A166", pipeline, line.sink, gone.epoch, upto)
+        yield Evidence("A166", gone.epoch, upto)
         return
     counted = sum(count for number, count in line.sink.rows.items() if gone.accepted < number <= gone.epoch)
     replaced = line.series > gone.epoch
@@ -80,7 +65,7 @@ def markers_pruned(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     # What was accepted in a later epoch covers all of these.
     same = counted == expected or line.accepted > gone.epoch
     code = "A166" if same else "A121" if counted < expected else "A122"
-    yield finding(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
+    yield Evidence(code, gone.epoch, f"{upto} in all, {counted} are there")
 
 
 def _left(gone: PrunedEpochs, expired: ExpiredRows, counted: int) -> int:
@@ -92,70 +77,48 @@ def _left(gone: PrunedEpochs, expired: ExpiredRows, counted: int) -> int:
     return min(max(counted, least), gone.rows) if gone.accepted else least
 
 
-def marker_missing(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def marker_missing(line: SinkHistory) -> Iterator[Evidence]:
     """A111: a hole between two markers."""
     proven = {epoch.number for epoch in line.proven}
     for number in line.lost:
         if number > line.oldest:
             also = "the ledger's record of it fits in" if number in proven else "no record fits in its place"
-            yield finding(
-                "A111",
-                pipeline,
-                line.sink,
-                number,
-                f"epochs {number - 1} and {number + 1} or later stand, {number} does not; {also}",
+            yield Evidence(
+                "A111", number, f"epochs {number - 1} and {number + 1} or later stand, {number} does not; {also}"
             )
 
 
-def marker_twice(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def marker_twice(line: SinkHistory) -> Iterator[Evidence]:
     """A117: one number in two markers of one sink."""
     locations: dict[int, str] = {}
     for marker, receipt in line.sink.history:
         where = ", ".join(f"{name} {value}" for name, value in receipt.position) or "no position"
         number = marker.epoch.number
         if number in locations:
-            yield finding(
-                "A117", pipeline, line.sink, number, f"epoch {number} at {locations[number]} and again at {where}"
-            )
+            yield Evidence("A117", number, f"epoch {number} at {locations[number]} and again at {where}")
         locations.setdefault(number, where)
 
 
-def marker_unsound(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def marker_unsound(line: SinkHistory) -> Iterator[Evidence]:
     """A110: the chain of a marker is not the hash of its content."""
     for epoch in line.held:
         if not chain.sound(epoch):
-            yield finding(
-                "A110",
-                pipeline,
-                line.sink,
-                epoch.number,
-                f"chain {epoch.chain[:12]} does not match the slice, digest and schema beside it",
+            yield Evidence(
+                "A110", epoch.number, f"chain {epoch.chain[:12]} does not match the slice, digest and schema beside it"
             )
 
 
-def chain_broken(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def chain_broken(line: SinkHistory) -> Iterator[Evidence]:
     """A112: an epoch names another predecessor than the sink's own."""
     if line.held and line.held[0].number == 1 and line.held[0].previous_chain != chain.GENESIS:
-        yield finding(
-            "A112",
-            pipeline,
-            line.sink,
-            1,
-            f"epoch 1 names a predecessor, chain {line.held[0].previous_chain[:12]}",
-        )
+        yield Evidence("A112", 1, f"epoch 1 names a predecessor, chain {line.held[0].previous_chain[:12]}")
     for before, after in _neighbours(line):
         if after.previous_chain != before.chain:
-            yield finding(
-                "A112",
-                pipeline,
-                line.sink,
-                after.number,
-                f"epoch {after.number} follows chain {after.previous_chain[:12]}, but epoch {before.number} "
-                f"has {before.chain[:12]}",
-            )
+            chains = f"chain {after.previous_chain[:12]}, but epoch {before.number} has {before.chain[:12]}"
+            yield Evidence("A112", after.number, f"epoch {after.number} follows {chains}")
 
 
-def slices_contiguous(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def slices_contiguous(line: SinkHistory) -> Iterator[Evidence]:
     """A113, A114, A115: an epoch starts elsewhere than the one before it ended, and begins no series."""
     codes = {Order.AFTER: "A113", Order.BEFORE: "A114", Order.UNCLEAR: "A115"}
     for before, after in _neighbours(line):
@@ -163,28 +126,23 @@ def slices_contiguous(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
             continue
         ordering = order(after.written.start, before.written.end)
         if ordering in codes:
-            yield finding(
-                codes[ordering],
-                pipeline,
-                line.sink,
-                after.number,
-                f"epoch {before.number} ends at {describe(before.written.end)}, epoch {after.number} starts "
-                f"at {describe(after.written.start)}",
-            )
+            end, start = describe(before.written.end), describe(after.written.start)
+            evidence = f"epoch {before.number} ends at {end}, epoch {after.number} starts at {start}"
+            yield Evidence(codes[ordering], after.number, evidence)
 
 
-def adoptions(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def adoptions(line: SinkHistory) -> Iterator[Evidence]:
     """A116, A198: an operator moved positions, possibly without knowing which epochs that repeats."""
     for epoch in line.epochs:
         if epoch.adoption is not None:
             moved = f"from {describe(epoch.written.start)} to {describe(epoch.written.end)}"
-            yield finding("A116", pipeline, line.sink, epoch.number, f"{epoch.adoption.words}: {moved}")
+            yield Evidence("A116", epoch.number, f"{epoch.adoption.words}: {moved}")
             if epoch.adoption.kind is AdoptionKind.CONTINUE and epoch.adoption.first:
                 evidence = f"{epoch.adoption.words}, by epoch {epoch.number}: where the batch began was not to be seen"
-                yield finding("A198", pipeline, line.sink, epoch.adoption.first, evidence, last=epoch.adoption.last)
+                yield Evidence("A198", epoch.adoption.first, evidence, last=epoch.adoption.last)
 
 
-def fences_ascend(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def fences_ascend(line: SinkHistory) -> Iterator[Evidence]:
     """A118: generations never fall along the history, and one generation has one owner."""
     for (before, _), (after, _) in pairwise(line.sink.history):
         old, new = before.fence, after.fence
@@ -193,10 +151,10 @@ def fences_ascend(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
                 f"epoch {before.epoch.number} by generation {old.generation} ({old.owner[:8]}), "
                 f"then epoch {after.epoch.number} by generation {new.generation} ({new.owner[:8]})"
             )
-            yield finding("A118", pipeline, line.sink, after.epoch.number, evidence)
+            yield Evidence("A118", after.epoch.number, evidence)
 
 
-def rows_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def rows_match(line: SinkHistory) -> Iterator[Evidence]:
     """A121, A122, A125: counted rows against the digest of each epoch, none where a full refresh replaced them."""
     rows = line.sink.rows
     if rows is None or line.kind == SEEN_IDS:
@@ -219,10 +177,10 @@ def rows_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
             brought = f"{held} rows were committed and left with epoch {line.series}"
             evidence = f"{brought if replaced else f'{expected} rows were committed'}, {there}: {difference}"
             accepted = epoch.number < line.accepted
-            yield finding("A125" if accepted else code, pipeline, line.sink, epoch.number, evidence)
+            yield Evidence("A125" if accepted else code, epoch.number, evidence)
 
 
-def rows_in_sum(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def rows_in_sum(line: SinkHistory) -> Iterator[Evidence]:
     """A154, A155: rows of the whole target, where others removed some and their epochs are unknown."""
     sums = line.sink.allowed.sums
     if sums is None or line.sink.rows is not None:
@@ -235,58 +193,48 @@ def rows_in_sum(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
             f"{committed} rows were committed and {sums.added} added by others, {sums.removed} removed by others, "
             f"{accepted}{sums.current_rows} stand: {f'{short} missing' if short > 0 else f'{-short} too many'}"
         )
-        yield finding("A154" if short > 0 else "A155", pipeline, line.sink, None, evidence)
+        yield Evidence("A154" if short > 0 else "A155", None, evidence)
 
 
-def changed_by_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def changed_by_others(line: SinkHistory) -> Iterator[Evidence]:
     """A164, A109: changes by others that ``external_changes=`` permits."""
     changes = line.sink.allowed.changes
     for event in changes:
-        yield finding("A164", pipeline, line.sink, None, event.detail)
+        yield Evidence("A164", None, event.detail)
     if any(event.kind == "overwritten" for event in changes):
-        yield finding("A109", pipeline, line.sink, None, "others changed rows, which they may: see A164")
+        yield Evidence("A109", None, "others changed rows, which they may: see A164")
 
 
-def rows_unnamed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def rows_unnamed(line: SinkHistory) -> Iterator[Evidence]:
     """A123: rows of epochs that neither a marker nor a proven record names."""
     named = {epoch.number for epoch in line.epochs}
     forgotten = range(line.first, line.oldest)
     pruned = line.sink.milestone.epoch if line.sink.milestone else 0
     for number, count in sorted((line.sink.rows or {}).items()):
         if count and number > pruned and number not in named and number not in forgotten:
-            yield finding(
-                "A123",
-                pipeline,
-                line.sink,
-                number,
-                f"{count} rows carry epoch {number}; the newest marker is that of epoch {line.newest}",
+            yield Evidence(
+                "A123", number, f"{count} rows carry epoch {number}; the newest marker is that of epoch {line.newest}"
             )
 
 
-def rows_of_others(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def rows_of_others(line: SinkHistory) -> Iterator[Evidence]:
     """A128: rows of no epoch, or of another pipeline."""
     count = (line.sink.rows or {}).get(0)
     evidence = [f"{count} rows besides those of the epochs"] if count else []
     evidence += [f'pipeline "{name}" writes to this very target' for name in line.sink.others]
     if evidence:
-        yield finding("A128", pipeline, line.sink, None, "; ".join(evidence))
+        yield Evidence("A128", None, "; ".join(evidence))
 
 
-def receipts_match_digests(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def receipts_match_digests(line: SinkHistory) -> Iterator[Evidence]:
     """A124: rows in the sink's receipt against rows in the digest."""
     for marker, receipt in line.sink.history:
         epoch, digest = marker.epoch, marker.epoch.digest_in(line.sink.id)
         if receipt.rows != digest.rows:
-            yield finding(
-                "A124",
-                pipeline,
-                line.sink,
-                epoch.number,
-                f"receipt: {receipt.rows} rows, digest: {digest.rows}",
-            )
+            yield Evidence("A124", epoch.number, f"receipt: {receipt.rows} rows, digest: {digest.rows}")
 
 
-def content_matches(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def content_matches(line: SinkHistory) -> Iterator[Evidence]:
     """A109, A129: hashes of each epoch's current rows against the committed digest."""
     content, state = line.sink.content, line.sink.state
     if content is None or any(event.kind == "overwritten" for event in line.sink.allowed.changes):
@@ -299,13 +247,13 @@ def content_matches(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     unknown = tuple(epoch.number for epoch in judged if epoch.number not in content.digests)
     if unknown:
         evidence = f"epochs {ranges(unknown)}: {content.why}"
-        yield finding("A109", pipeline, line.sink, unknown[0], evidence, last=unknown[-1])
+        yield Evidence("A109", unknown[0], evidence, last=unknown[-1])
     for epoch in judged:
         committed = epoch.digest_in(line.sink.id)
         current = content.digests.get(epoch.number, committed)
         if committed != current and not _miscounted(line, epoch):
             evidence = f"committed {committed.text}, the current rows give {current.text} (rows, and their hash)"
-            yield finding("A129", pipeline, line.sink, epoch.number, evidence)
+            yield Evidence("A129", epoch.number, evidence)
 
 
 def _miscounted(line: SinkHistory, epoch: Epoch) -> bool:
@@ -314,23 +262,23 @@ def _miscounted(line: SinkHistory, epoch: Epoch) -> bool:
     return rows is not None and rows.get(epoch.number, 0) != epoch.digest_in(line.sink.id).rows
 
 
-def identity_changed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def identity_changed(line: SinkHistory) -> Iterator[Evidence]:
     """A134: the target became another one between two epochs, without an adoption."""
     for (_, before), (marker, after) in pairwise(line.sink.history):
         # An epoch without rows may stand before the target does: it has no identity then.
         has_identities = before.identity and after.identity
         if has_identities and before.identity != after.identity and marker.epoch.adoption is None:
             evidence = f"epoch {before.epoch} is confirmed by {before.identity}, {after.epoch} by {after.identity}"
-            yield finding("A134", pipeline, line.sink, after.epoch, evidence)
+            yield Evidence("A134", after.epoch, evidence)
 
 
-def target_disturbed(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def target_disturbed(line: SinkHistory) -> Iterator[Evidence]:
     """A126, A127: changes by others to the target since the newest epoch."""
     for event in line.sink.disturbances:
         if event.allowed:
             continue  # A164 tells it
         evidence = f"{event.kind} since epoch {line.newest}: {event.detail}"
-        yield finding("A126" if event.fatal else "A127", pipeline, line.sink, None, evidence)
+        yield Evidence("A126" if event.fatal else "A127", None, evidence)
 
 
 def _neighbours(line: SinkHistory) -> Iterator[tuple[Epoch, Epoch]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onceonly.audit.facts import Facts
-from onceonly.audit.finding import Finding, finding
-from onceonly.audit.sink_history import SinkHistory, ranges
+from onceonly.audit.sink_history import Evidence, SinkHistory, ranges
 from onceonly.machine import writer_progress
 from onceonly.machine.event_time import text
 from onceonly.machine.writer_progress import TimedMarker
@@ -20,7 +19,7 @@ BROKEN = frozenset({"A168", "A169", "A170", "A171", "A173"})
 time is in doubt."""
 
 
-def time_holds(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def time_holds(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A168 to A171: a promise was taken back, or no writer could have given it."""
     judged: set[str] = set()
     for line in lines:
@@ -30,7 +29,7 @@ def time_holds(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding
             linked = before if before and epoch.previous_chain == before.chain else None
             if epoch.chain not in judged:
                 for code, evidence in _wrong(facts.pipeline, linked, epoch):
-                    yield finding(code, facts.pipeline, line.sink, epoch.number, evidence)
+                    yield Evidence(code, epoch.number, evidence, sink=line.sink)
             judged.add(epoch.chain)
             before = epoch
 
@@ -112,7 +111,7 @@ def _spelled(number: int | None, unit: Unit) -> str:
     return "nothing" if number is None else text(number, unit)
 
 
-def late_rows(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def late_rows(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A172: rows before an event time that was already noted as complete."""
     epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs if epoch.number >= line.series}
     timed = [(number, epochs[number].time) for number in sorted(epochs) if number >= facts.since]
@@ -121,16 +120,10 @@ def late_rows(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]
         return
     numbers = tuple(number for number, _ in late)
     rows = sum(time.late_rows for _, time in late)
-    brought = f"{'epoch' if len(numbers) == 1 else 'epochs'} {ranges(numbers)} brought {rows} late rows"
+    whose = f"{'epoch' if len(numbers) == 1 else 'epochs'} {ranges(numbers)}"
     worst = max(late, key=lambda pair: _behind(pair[1]))
-    yield finding(
-        "A172",
-        facts.pipeline,
-        None,
-        numbers[0],
-        f"{brought.removesuffix('s') if rows == 1 else brought}{_earliest(*worst)}",
-        last=numbers[-1],
-    )
+    evidence = f"{whose} brought {rows} late row{'' if rows == 1 else 's'}{_earliest(*worst)}"
+    yield Evidence("A172", numbers[0], evidence, last=numbers[-1])
 
 
 def _behind(time: EpochTime) -> int:
@@ -144,7 +137,7 @@ def _earliest(number: int, time: EpochTime) -> str:
     return f"; at worst, in epoch {number}, one of {of} after all before {before} was noted"
 
 
-def times_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def times_match(line: SinkHistory) -> Iterator[Evidence]:
     """A173, A174: times of each epoch's rows against the times that the epoch records."""
     content = line.sink.content
     if content is None:
@@ -153,15 +146,15 @@ def times_match(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     timed_epochs = [(epoch, epoch.time) for epoch in held if epoch.time and epoch.time.column]
     unknown = tuple(epoch.number for epoch, _ in timed_epochs if epoch.number not in content.times)
     if unknown:
-        yield finding("A174", pipeline, line.sink, unknown[0], f"epochs {ranges(unknown)}", last=unknown[-1])
+        yield Evidence("A174", unknown[0], f"epochs {ranges(unknown)}", last=unknown[-1])
     for epoch, time in timed_epochs:
         row_times = content.times.get(epoch.number)
         if row_times and row_times != _committed(time):
             evidence = f"{_words(_committed(time), time.unit)} by the epoch; {_words(row_times, time.unit)} by its rows"
-            yield finding("A173", pipeline, line.sink, epoch.number, evidence)
+            yield Evidence("A173", epoch.number, evidence)
 
 
-def times_dealt_out(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
+def times_dealt_out(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A173 for rows spread over several sinks, none of which holds them all.
 
     Their digests must add up to the epoch's own, which proves that they are its rows, each once. Outputs that share
@@ -174,7 +167,7 @@ def times_dealt_out(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Fi
         epoch_text, found_there = (_words(times, time.unit) for times in (_committed(time), row_times))
         where = ", ".join(line.sink.id for line in shares)
         evidence = f"{epoch_text} by the epoch; {found_there} by its rows, which lie in {where}"
-        yield finding("A173", facts.pipeline, shares[0].sink, epoch.number, evidence)
+        yield Evidence("A173", epoch.number, evidence, sink=shares[0].sink)
 
 
 def _dealt_out(lines: tuple[SinkHistory, ...]) -> Iterator[tuple[Epoch, list[SinkHistory]]]:

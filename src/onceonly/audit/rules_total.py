@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onceonly.audit.finding import Finding, finding
-from onceonly.audit.sink_history import SinkHistory, ranges
+from onceonly.audit.sink_history import Evidence, SinkHistory, ranges
 from onceonly.protocol.values import Leaves
 from onceonly_checkpoints.digests import SEEN_IDS, STATE
 from onceonly_checkpoints.epoch import Epoch
 
 
-def rows_uncounted(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def rows_uncounted(line: SinkHistory) -> Iterator[Evidence]:
     """A119, A120, A167: the sink does not count rows per epoch, by its nature or after changes by others."""
     if line.held and not line.sink.transactional:
-        yield finding("A167", pipeline, line.sink, None, "each row was put by itself, the marker last")
+        yield Evidence("A167", None, "each row was put by itself, the marker last")
         return
     if not line.held or line.is_counted:
         return
     others, touched = line.sink.others, line.sink.disturbances or line.sink.allowed.changes
     if line.sink.append_only and others:
         names = ", ".join(f'"{name}"' for name in others)
-        yield finding("A120", pipeline, line.sink, None, f"pipeline {names} writes epochs to this very target, too")
+        yield Evidence("A120", None, f"pipeline {names} writes epochs to this very target, too")
     elif line.sink.append_only and touched:
-        yield finding("A120", pipeline, line.sink, None, "others changed rows of several epochs")
+        yield Evidence("A120", None, "others changed rows of several epochs")
     else:
-        yield finding("A119", pipeline, line.sink, None, _why(line))
+        yield Evidence("A119", None, _why(line))
 
 
 def _why(line: SinkHistory) -> str:
@@ -39,7 +38,7 @@ def _why(line: SinkHistory) -> str:
     return f"{nature}; rows in it: {line.sink.total.rows}, proven: at least {_least(line)[0]}"
 
 
-def rows_in_all(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def rows_in_all(line: SinkHistory) -> Iterator[Evidence]:
     """A154, A176: fewer rows in total than the epochs must have left, whichever epoch wrote last."""
     total, newest = line.sink.total, line.held[-1] if line.held else None
     # What a running driver brought while rows were counted has replaced some of them.
@@ -49,16 +48,16 @@ def rows_in_all(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
         expected = newest.windows.open.rows
         if total.rows != expected and line.sink.state is None:
             evidence = f"{total.rows} windows stand, and epoch {newest.number} left {expected}"
-            yield finding("A176", pipeline, line.sink, newest.number, evidence)
+            yield Evidence("A176", newest.number, evidence)
     else:
         least, reason = _least(line)
         if total.rows < least:
-            yield finding("A154", pipeline, line.sink, None, f"{total.rows} stand, and at least {least} must: {reason}")
+            yield Evidence("A154", None, f"{total.rows} stand, and at least {least} must: {reason}")
         elif short := _newest_short(line):
-            yield finding("A154", pipeline, line.sink, None, short)
+            yield Evidence("A154", None, short)
 
 
-def ids_known(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def ids_known(line: SinkHistory) -> Iterator[Evidence]:
     """A190: ids are missing before they expire."""
     if line.kind != SEEN_IDS or line.sink.rows is None:
         return
@@ -71,13 +70,13 @@ def ids_known(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
     if missing:
         whose = f"{'epoch' if len(missing) == 1 else 'epochs'} {ranges(tuple(missing))}"
         evidence = f"ids of {whose} are gone before their time: {sum(missing.values())}"
-        yield finding("A190", pipeline, line.sink, min(missing), evidence, last=max(missing))
+        yield Evidence("A190", min(missing), evidence, last=max(missing))
 
 
-def files_there(pipeline: str, line: SinkHistory) -> Iterator[Finding]:
+def files_there(line: SinkHistory) -> Iterator[Evidence]:
     """A191: files that the target lists are gone, so no reader gets their rows."""
     if line.sink.absent:
-        yield finding("A191", pipeline, line.sink, None, f"not there: {line.sink.absent}")
+        yield Evidence("A191", None, f"not there: {line.sink.absent}")
 
 
 def _judged(line: SinkHistory) -> list[Epoch]:

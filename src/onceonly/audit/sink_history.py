@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from onceonly.audit.facts import LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import STATE
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
+
+
+class Evidence(NamedTuple):
+    """What a rule found. ``sink`` is missing if it is about no sink, or about the one sink that the rule was given."""
+
+    code: str
+    epoch: int | None
+    text: str
+    last: int | None = None
+    sink: SinkFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +119,12 @@ def _proven(held: Mapping[int, Epoch], first: int, records: Mapping[int, EpochRe
     for number in range(max(held, default=0), first - 1, -1):
         epoch = held.get(number)
         record = records.get(number)
-        if epoch is None and record and following and _leads_to(record.epoch, following):
+        follows = record and following and record.epoch.chain == following.previous_chain
+        if epoch is None and record and follows and chain.sound(record.epoch):
             epoch = record.epoch
             proven.append(epoch)
         following = epoch
     return tuple(reversed(proven))
-
-
-def _leads_to(epoch: Epoch, following: Epoch) -> bool:
-    return chain.sound(epoch) and epoch.chain == following.previous_chain
 
 
 def ranges(numbers: tuple[int, ...]) -> str:

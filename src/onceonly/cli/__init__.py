@@ -8,8 +8,7 @@ import sys
 def main() -> None:
     """Run the command line; the entry point ``onceonly``."""
     try:
-        from onceonly.cli.plugins import published
-        from onceonly.cli.tree import command_tree
+        from onceonly.cli.app import app
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
@@ -17,4 +16,4 @@ def main() -> None:
 
         print(f"The command line needs {missing.name}: {hint('cli')}", file=sys.stderr)
         raise SystemExit(2) from missing
-    command_tree(published())()
+    app()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from onceonly.cli.plugins import published
-from onceonly.cli.tree import command_tree
+from onceonly.cli.tree import command_tree, published
 
 app = command_tree(published())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,9 +20,6 @@ from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
 from onceonly.cli.user_code import spark_session
 from onceonly.machine.in_doubt import GRACE_S
 from onceonly_checkpoints.install import hint
-
-if TYPE_CHECKING:
-    pass
 
 _STYLES = {
     Verdict.EXACTLY_ONCE: "bold green",
@@ -56,7 +54,6 @@ DeepOption = Annotated[
     bool,
     typer.Option("--deep", help="Read the rows too, through Spark, and hash them as they were hashed when written."),
 ]
-
 
 UncountedOption = Annotated[
     bool,
@@ -97,16 +94,8 @@ def command(
     with spark_session(deep, "audit --deep") as spark:
         for pipeline in [query] if query or sink else _all(ledger):
             with connect(ledger, pipeline, sink) as connection:
-                facts.append(
-                    gather(
-                        connection.ledger,
-                        connection.pipeline,
-                        connection.sinks,
-                        since=since,
-                        spark=spark,
-                        grace_s=grace,
-                    )
-                )
+                of = (connection.ledger, connection.pipeline, connection.sinks)
+                facts.append(gather(*of, since=since, spark=spark, grace_s=grace))
     results = report(facts, output, limit, html)
     raise typer.Exit(exit_code(results, fail_on, uncounted_ok=uncounted_ok))
 
@@ -127,11 +116,8 @@ def report(audited: Sequence[Facts], output: Output, limit: int | None, html: Pa
 def _all(ledger: str | None) -> Sequence[str | None]:
     if ledger is None:
         return [None]
-    opened = open_ledger(ledger)
-    try:
+    with closing(open_ledger(ledger)) as opened:
         return [entry.name for entry in opened.pipelines()] or [None]
-    finally:
-        opened.close()
 
 
 def _write_page(path: Path, audits: Sequence[tuple[Facts, AuditResult]]) -> None:

@@ -18,7 +18,8 @@ from onceonly.audit.catalogue import PLANNED
 from onceonly.cli.connect import Connection
 from onceonly.cli.errors import TYPED, json_wanted
 from onceonly.cli.output import Output, emit_json, emit_pairs, talk
-from onceonly.errors import mask, refuse
+from onceonly.errors import mask
+from onceonly.errors.options import misused
 from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -166,18 +167,13 @@ _SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
 
 
 def span(text: str) -> tuple[int, int]:
-    """Understand a range of epochs.
-
-    Raises:
-        ConfigurationError: E110, it is none.
-    """
+    """Understand a range of epochs. Raises E110: it is none."""
     match = _SPAN.fullmatch(text)
     if match is None:
-        raise refuse(
-            "E110",
-            problem=f"{text!r} is not a range of epochs.",
-            cause="a range is written 3..5, one epoch 3",
-            next="the message that asks for it prints the range",
+        raise misused(
+            f"{text!r} is not a range of epochs.",
+            "a range is written 3..5, one epoch 3",
+            "the message that asks for it prints the range",
         )
     return int(match[1]), int(match[2] or match[1])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from onceonly.cli.connect import Connection, connect
 from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption
 from onceonly.cli.output import Output, clock, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.machine.source_order import describe
 from onceonly.runtime import ledger_sync
 from onceonly_checkpoints.epoch import EpochRecord
@@ -25,7 +26,6 @@ from onceonly_checkpoints.model import InputFile, SourceOffsets
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark import rebuild as checkpoint_rebuild
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files
-from onceonly_checkpoints.spark.offsets import OffsetEntry
 from onceonly_checkpoints.spark.rebuild import CannotRebuild, FileToWrite
 from onceonly_checkpoints.spark.verify import Effect, Problem
 from onceonly_checkpoints.spark.verify import verify as find_damage
@@ -138,7 +138,7 @@ def command(
             with connect(default_ledger(storage, ledger, sink), query, sink, forgiving=True) as connection:
                 problems = list(compare_with_committed(storage, query, records.one_epoch(connection, None)))
     if output is Output.JSON:
-        emit_json({"checkpoint": storage.url, "problems": [_problem_json(problem) for problem in problems]})
+        emit_json({"checkpoint": storage.url, "problems": [problem.to_json() for problem in problems]})
     else:
         _show_problems(problems)
     raise typer.Exit(FINDINGS if problems else CLEAN)
@@ -173,11 +173,9 @@ def _batch(storage: FileStore, batch: int, committed: bool) -> dict[str, Any]:
         entry = spark_offsets.offset_entry(storage, batch)
     except UnreadableCheckpoint as error:
         return {"batch": batch, "committed": committed, "problem": error.reason}
-    return {"batch": batch, "committed": committed, **_entry(entry)}
-
-
-def _entry(entry: OffsetEntry) -> dict[str, Any]:
     return {
+        "batch": batch,
+        "committed": committed,
         "batch_timestamp_ms": entry.batch_timestamp_ms,
         "watermark_ms": entry.watermark_ms,
         "offsets": entry.offsets.to_json(),
@@ -190,16 +188,6 @@ def _row(batch: dict[str, Any]) -> tuple[object, ...]:
         return batch["batch"], committed, "-", "-", f"unreadable: {batch['problem']}"
     ends = describe(SourceOffsets.from_json(batch["offsets"]))
     return batch["batch"], committed, clock(batch["batch_timestamp_ms"]), clock(batch["watermark_ms"]), ends
-
-
-def _problem_json(problem: Problem) -> dict[str, str]:
-    return {
-        "path": problem.path,
-        "found": problem.description,
-        "effect": str(problem.effect),
-        "consequence": problem.consequence,
-        "remedy": problem.remedy,
-    }
 
 
 def _show_problems(problems: Sequence[Problem]) -> None:
@@ -222,7 +210,9 @@ def plan_rebuild(connection: Connection, storage: FileStore, at: int | None, bat
     Raises:
         CheckpointError: E603 the directory is something else, E604 the records do not say enough.
     """
-    _demand_room(storage)
+    names = set(storage.names(""))
+    if names and not names & _PARTS:
+        raise refuse("E603", path=storage.url, reason=f"it holds other things: {', '.join(sorted(names)[:3])}")
     known = records.read(connection)
     try:
         return _plan_all(storage, known, at) if batch is None else _plan_entry(connection, storage, known, batch)
@@ -230,13 +220,6 @@ def plan_rebuild(connection: Connection, storage: FileStore, at: int | None, bat
         raise refuse(
             "E604", pipeline=connection.pipeline, reason=error.reason, cause=error.cause, next=error.next
         ) from error
-
-
-def _demand_room(storage: FileStore) -> None:
-    """Refuse to write into a directory that holds something else than a checkpoint."""
-    names = set(storage.names(""))
-    if names and not names & _PARTS:
-        raise refuse("E603", path=storage.url, reason=f"it holds other things: {', '.join(sorted(names)[:3])}")
 
 
 def _plan_all(storage: FileStore, records: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
@@ -250,9 +233,7 @@ def _plan_all(storage: FileStore, records: Sequence[EpochRecord], at: int | None
 def _pending(records: Sequence[EpochRecord], epoch: int) -> bool:
     """Whether a sink lacks an epoch that others hold: the driver that runs its batch again brings that sink to it."""
     target = next((record for record in records if record.epoch.number == epoch), None)
-    return target is not None and not {sink for sink, _ in target.epoch.sinks} <= {
-        receipt.sink for receipt in target.receipts
-    }
+    return target is not None and not {*dict(target.epoch.sinks)} <= {receipt.sink for receipt in target.receipts}
 
 
 def _still_there(storage: FileStore, records: Sequence[EpochRecord], epoch: int) -> list[InputFile]:
@@ -266,15 +247,9 @@ def _still_there(storage: FileStore, records: Sequence[EpochRecord], epoch: int)
         last = spark_offsets.log_offset(offset)
         for number in range(0 if last is None else last + 1):
             if (source, number) not in recorded:
-                files += _files_at(storage, source, number)
+                with suppress(UnreadableCheckpoint):
+                    files += input_files(storage, source, number - 1 if number else None, number)
     return files
-
-
-def _files_at(storage: FileStore, source: str, number: int) -> Sequence[InputFile]:
-    try:
-        return input_files(storage, source, number - 1 if number else None, number)
-    except UnreadableCheckpoint:
-        return ()
 
 
 def _plan_entry(
@@ -310,11 +285,10 @@ def rebuild(
 ) -> None:
     """Write a checkpoint with which Spark continues exactly where your sinks are. Stop the query first."""
     if at is not None and entry is not None:
-        raise refuse(
-            "E110",
-            problem="recover rebuild-checkpoint takes --at or --entry, not both.",
-            cause="--at rebuilds the whole checkpoint at an epoch, --entry one batch's entry",
-            next="leave one of them out",
+        raise misused(
+            "recover rebuild-checkpoint takes --at or --entry, not both.",
+            "--at rebuilds the whole checkpoint at an epoch, --entry one batch's entry",
+            "leave one of them out",
         )
     with (
         opened(path) as storage,

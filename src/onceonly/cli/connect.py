@@ -8,7 +8,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from onceonly.cli.output import talk
-from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly.errors import OnceOnlyError, mask
+from onceonly.errors.options import misused
 from onceonly.protocol import Sink
 from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
@@ -55,11 +56,10 @@ def reads_topics(ledger: str | None, query: str | None, sinks: Sequence[str] | N
 
 def no_ledger() -> Exception:
     """The error of a command that cannot do without a ledger."""
-    return refuse(
-        "E110",
-        problem="No ledger was named.",
-        cause="neither --ledger nor the variable ONCEONLY_LEDGER is set, and no --sink is a database that holds one",
-        next="--ledger postgresql://USER@HOST/DATABASE of the query's first PostgresSink; if it has none, --ledger "
+    return misused(
+        "No ledger was named.",
+        "neither --ledger nor the variable ONCEONLY_LEDGER is set, and no --sink is a database that holds one",
+        "--ledger postgresql://USER@HOST/DATABASE of the query's first PostgresSink; if it has none, --ledger "
         "CHECKPOINT.onceonly.db, the file beside a local checkpoint",
     )
 
@@ -75,14 +75,18 @@ def open_ledger(location: str | None, *, create: bool = False) -> Ledger:
         raise no_ledger()
     try:
         if not create and _missing(location):
-            raise _no_such_ledger(location)
+            raise misused(
+                f"There is no ledger at {location}.",
+                "a wrong path, or the file was deleted",
+                "give the right --ledger, or fill a new one: onceonly recover rebuild-ledger --query NAME --sink "
+                "KIND:TARGET",
+            )
         ledger = SqlLedger(location)
     except ValueError as error:
-        raise refuse(
-            "E110",
-            problem=f"{mask(location)!r} is not the place of a ledger.",
-            cause=str(error),
-            next="--ledger postgresql://user@host/database, or --ledger /path/of/ledger.db",
+        raise misused(
+            f"{mask(location)!r} is not the place of a ledger.",
+            str(error),
+            "--ledger postgresql://user@host/database, or --ledger /path/of/ledger.db",
         ) from error
     if create:
         ledger.open()
@@ -115,16 +119,6 @@ def _missing(location: str) -> bool:
     """Whether a location is a file that is not there."""
     database = place_of(location)
     return isinstance(database, SqliteFile) and not database.path.exists()
-
-
-def _no_such_ledger(location: str) -> Exception:
-    return refuse(
-        "E110",
-        problem=f"There is no ledger at {location}.",
-        cause="a wrong path, or the file was deleted",
-        next="give the right --ledger, or fill a new one: onceonly recover rebuild-ledger --query NAME --sink "
-        "KIND:TARGET",
-    )
 
 
 @contextmanager
@@ -222,19 +216,17 @@ def choose(ledger: Ledger | None, query: str | None, *, named: bool) -> Pipeline
     if query is None and len(pipelines) == 1:
         return pipelines[0]
     if query is None:
-        raise refuse(
-            "E110",
-            problem="Which pipeline?",
-            cause=f"the ledger knows: {names}" if ledger else "without a ledger the pipeline must be named",
-            next="--query NAME",
+        raise misused(
+            "Which pipeline?",
+            f"the ledger knows: {names}" if ledger else "without a ledger the pipeline must be named",
+            "--query NAME",
         )
     entry = next((pipeline for pipeline in pipelines if pipeline.name == query), None)
     if entry is None and not named:
-        raise refuse(
-            "E110",
-            problem=f'The ledger does not know a pipeline "{query}".',
-            cause=f"it knows: {names}",
-            next="check the name, or name its sinks: --sink KIND:TARGET",
+        raise misused(
+            f'The ledger does not know a pipeline "{query}".',
+            f"it knows: {names}",
+            "check the name, or name its sinks: --sink KIND:TARGET",
         )
     return entry
 
@@ -265,11 +257,10 @@ def _sink_of(entry: Pipeline, sink: str, address: str, ledger: str | None) -> Si
     if handle.id != sink:
         handle.close()
         arguments = shlex.quote(entry.name) + (f" --ledger {shlex.quote(ledger)}" if ledger else "")
-        raise refuse(
-            "E110",
-            problem=f"{address} leads to a sink called {handle.id}, which {entry.name} calls {sink}.",
-            cause="the sink has another id= than the one of its address",
-            next=f"name it with its id: --sink KIND:TARGET (see onceonly status {arguments})",
+        raise misused(
+            f"{address} leads to a sink called {handle.id}, which {entry.name} calls {sink}.",
+            "the sink has another id= than the one of its address",
+            f"name it with its id: --sink KIND:TARGET (see onceonly status {arguments})",
         )
     return handle
 
@@ -280,10 +271,7 @@ def ids_and_addresses(
     """Which values of ``--sink`` are ids of the pipeline's sinks, and which are addresses."""
     if ledger is None or not sink_options:
         return (), list(sink_options) or None
-    opened = open_ledger(ledger)
-    try:
+    with closing(open_ledger(ledger)) as opened:
         known_ids = {id_ for entry in opened.pipelines() if entry.name == name for id_, _ in entry.sinks}
-    finally:
-        opened.close()
     named = tuple(value for value in sink_options if value in known_ids or value.rpartition("@")[0] in known_ids)
     return named, [value for value in sink_options if value not in named] or None

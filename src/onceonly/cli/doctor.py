@@ -63,7 +63,6 @@ def _rows(checks: Sequence[Check]) -> Iterator[tuple[object, ...]]:
 DSN = "ONCEONLY_DSN"
 _CHECK_LEDGER = "check --ledger, or the variable ONCEONLY_LEDGER"
 
-
 CheckpointOption = Annotated[
     list[str] | None,
     typer.Option(

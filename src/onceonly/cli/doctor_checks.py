@@ -366,7 +366,9 @@ def pipeline_checks(ledger: Ledger, query: str | None, sinks: Sequence[str], loc
 def _pipeline(ledger: Ledger, entry: Pipeline, others: Sequence[str], location: str) -> Iterator[Check]:
     records = records_of(ledger, entry)
     observed = observe(records, int(time.time() * 1000), ledger.pins(entry.name))
-    yield Check(entry.name, State.OK, _summarize_epochs(entry, observed))
+    pause = spell(observed.longest_gap_s)
+    took = f"longest transaction {spell(observed.longest_open_s)}, longest pause between two epochs {pause}"
+    yield Check(entry.name, State.OK, f"epoch {entry.epoch}; {took}" if observed.epochs else "no epoch yet")
     addresses = [address for _, address in entry.sinks]
     for address in dict.fromkeys([*addresses, *others]):
         yield from destination(address, entry.name, observed, location)
@@ -376,25 +378,14 @@ def _pipeline(ledger: Ledger, entry: Pipeline, others: Sequence[str], location: 
     yield from judge_timeout(entry.name, [record.epoch.time for record in records if record.epoch.time])
 
 
-def _summarize_epochs(entry: Pipeline, observed: Observed) -> str:
-    pause = spell(observed.longest_gap_s)
-    took = f"longest transaction {spell(observed.longest_open_s)}, longest pause between two epochs {pause}"
-    return f"epoch {entry.epoch}; {took}" if observed.epochs else "no epoch yet"
-
-
 def _fences(entry: Pipeline, records: Sequence[EpochRecord], location: str) -> Iterator[tuple[str, int]]:
     """Newest generation in each sink that can be read; one that cannot is told by its own checks."""
     for sink_id, address in entry.sinks if records else ():
         try:
             with closing(sink_from_address(address, location)) as sink:
-                generation = _generation(sink, entry.name)
+                sink.open(entry.name)
+                fence = sink.fence()
         except UNREADABLE:
             continue
-        if generation is not None:
-            yield sink_id, generation
-
-
-def _generation(sink: Sink, pipeline: str) -> int | None:
-    sink.open(pipeline)
-    fence = sink.fence()
-    return None if fence is None else fence.generation
+        if fence is not None:
+            yield sink_id, fence.generation

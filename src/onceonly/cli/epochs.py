@@ -23,8 +23,8 @@ from onceonly.cli.options import (
     one_name,
 )
 from onceonly.cli.output import Output, clock, emit_json, emit_line, emit_pairs, emit_table, say, talk
-from onceonly.cli.records import newest_epochs, one_epoch, plain, read, to_json
-from onceonly.errors import refuse
+from onceonly.cli.records import newest_epochs, one_epoch, read, to_json
+from onceonly.errors.options import misused
 from onceonly.machine.event_time import text
 from onceonly.machine.source_order import describe
 from onceonly_checkpoints import chain
@@ -131,11 +131,10 @@ def show(
     epoch ended, also when the checkpoint is gone. For one Kafka source you can paste the line as startingOffsets.
     """
     if plan and offsets:
-        raise refuse(
-            "E110",
-            problem="epochs show takes --plan or --offsets, not both.",
-            cause="each prints a document of its own",
-            next="leave one of them out",
+        raise misused(
+            "epochs show takes --plan or --offsets, not both.",
+            "each prints a document of its own",
+            "leave one of them out",
         )
     with connect(ledger, query, sink, forgiving=True) as connection:
         if plan:
@@ -255,15 +254,15 @@ def _time(epoch: Epoch) -> Iterator[tuple[str, object]]:
 
 
 def _receipt(receipt: Receipt) -> str:
-    position = ", ".join(f"{name} {value}" for name, value in receipt.position)
-    return f"{receipt.rows} rows; position: {position or 'none'}; identity of the target: {receipt.identity or 'none'}"
+    position = position_in_words(receipt.position) or "none"
+    return f"{receipt.rows} rows; position: {position}; identity of the target: {receipt.identity or 'none'}"
 
 
 # ---- Where an epoch ended.
 
 
 def _show_offsets(record: EpochRecord, output: Output) -> None:
-    ends = {source: plain(text) for source, text in record.epoch.written.end.entries}
+    ends = record.epoch.written.end.parsed
     if output is Output.JSON:
         emit_json({"pipeline": record.pipeline, "epoch": record.epoch.number, "offsets": ends})
         return
@@ -273,7 +272,7 @@ def _show_offsets(record: EpochRecord, output: Output) -> None:
 
 def _advice(record: EpochRecord) -> str:
     where = f"end of epoch {record.epoch.number} of {record.pipeline}"
-    hints = [hint for _, text in record.epoch.written.end.entries if (hint := _hint(plain(text)))]
+    hints = [hint for offset in record.epoch.written.end.parsed.values() if (hint := _hint(offset))]
     return f"{where}; {'; '.join(dict.fromkeys(hints))}" if hints else where
 
 

@@ -13,8 +13,9 @@ import typer
 from onceonly.audit.catalogue import RULES, Rule
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
-from onceonly.errors import class_of, refuse
+from onceonly.errors import class_of
 from onceonly.errors.codes import CATALOGUE, Entry
+from onceonly.errors.options import misused
 from onceonly_checkpoints.install import LAB, hint
 
 CodeArgument = Annotated[
@@ -72,19 +73,17 @@ def page_of(code: str) -> dict[str, str]:
     name = _name(code)
     texts = _texts(name)
     if texts is None and name.startswith("X-") and not published():
-        raise refuse(
-            "E110",
-            problem=f"{name} would be an anomaly that the fault lab found, and the lab is not installed.",
-            cause=f"anomalies are explained by the package {LAB}",
-            next=hint("lab"),
+        raise misused(
+            f"{name} would be an anomaly that the fault lab found, and the lab is not installed.",
+            f"anomalies are explained by the package {LAB}",
+            hint("lab"),
         )
     if texts is None:
-        raise refuse(
-            "E110",
-            problem=f"There is no code {code!r}.",
-            cause="codes are E101 to E604 (errors), W701 and up (warnings), A101 and up (audit), D101 and up (doctor), "
+        raise misused(
+            f"There is no code {code!r}.",
+            "codes are E101 to E604 (errors), W701 and up (warnings), A101 and up (audit), D101 and up (doctor), "
             "X-... (lab)",
-            next="see all of them: onceonly explain",
+            "see all of them: onceonly explain",
         )
     return {"code": name, **{title: _DETAIL.sub(r"<\1>", _MOSTLY.sub(r"\1", text)) for title, text in texts.items()}}
 

@@ -17,7 +17,8 @@ from onceonly.cli.connect import Connection, connect, ledger_address, open_ledge
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, YesOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.cli.records import history, merged
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.machine.overlap import compares_all
 from onceonly.reading import points
 from onceonly.reading.points import Dataset, DatasetWriter
@@ -42,11 +43,7 @@ class PrunePlan:
 
 
 def plan_prune(connection: Connection, keep: int) -> PrunePlan:
-    """Read ledger and sinks. Writes nothing.
-
-    Raises:
-        ConfigurationError: E110, the file lists of all epochs are still needed.
-    """
+    """Read ledger and sinks. Writes nothing. Raises E110: the file lists of all epochs are still needed."""
     numbers = tuple(record.epoch.number for record in connection.certain_ledger.epochs(connection.pipeline))
     pins = connection.certain_ledger.pins(connection.pipeline)
     pinned = (
@@ -55,10 +52,15 @@ def plan_prune(connection: Connection, keep: int) -> PrunePlan:
     going = tuple(number for number in numbers[:-keep] if not pins or number < pins[0].epoch)
     if not going:
         holds = ("holds", plural(len(numbers), "epoch"))
-        return PrunePlan(0, (("ledger", connection.certain_ledger.address), holds, *pinned, _NOTHING))
+        return PrunePlan(0, (("ledger", connection.certain_ledger.address), holds, *pinned, ("forgets", "nothing")))
     newest = connection.certain_ledger.head(connection.pipeline)
     if newest and compares_all(newest.epoch):
-        raise _still_compared(connection.pipeline, newest.epoch.number)
+        raise misused(
+            f'The query of "{connection.pipeline}" still compares its batches with the files of all epochs.',
+            f"epoch {newest.epoch.number} is of a checkpoint that began with files which epochs before it hold",
+            'restart the query with recovery=Recovery(overlap="trim") once its checkpoint has handed out all of '
+            "them, then prune",
+        )
     before = going[-1] + 1
     pairs: list[tuple[str, object]] = [
         ("ledger", connection.certain_ledger.address),
@@ -77,19 +79,6 @@ def plan_prune(connection: Connection, keep: int) -> PrunePlan:
     if any(record.files for record in connection.certain_ledger.epochs(connection.pipeline, going[0], going[0])):
         pairs.append(("file source", 'a batch that overlaps can no longer be trimmed (overlap="trim"), but is refused'))
     return PrunePlan(before, tuple(pairs))
-
-
-def _still_compared(pipeline: str, newest: int) -> OnceOnlyError:
-    return refuse(
-        "E110",
-        problem=f'The query of "{pipeline}" still compares its batches with the files of all epochs.',
-        cause=f"epoch {newest} is of a checkpoint that began with files which epochs before it hold",
-        next='restart the query with recovery=Recovery(overlap="trim") once its checkpoint has handed out all of them, '
-        "then prune",
-    )
-
-
-_NOTHING = ("forgets", "nothing")
 
 
 def _prune(connection: Connection, plan: PrunePlan) -> None:
@@ -153,20 +142,18 @@ def plan_rebuild(connection: Connection, address: str) -> RebuildPlan:
         OnceOnlyError: E110 no sink or no marker, E210 markers that contradict each other; what a sink raises.
     """
     if not connection.sinks:
-        raise refuse(
-            "E110",
-            problem="The sinks to read from are not known.",
-            cause=f'the ledger does not know pipeline "{connection.pipeline}"',
-            next="name them: --sink KIND:TARGET",
+        raise misused(
+            "The sinks to read from are not known.",
+            f'the ledger does not know pipeline "{connection.pipeline}"',
+            "name them: --sink KIND:TARGET",
         )
     held = [pair for sink in connection.sinks for pair in history(sink, connection.pipeline)]
     agree(connection.pipeline, held)
     if not held:
-        raise refuse(
-            "E110",
-            problem=f'No sink holds a marker of "{connection.pipeline}".',
-            cause="the name or the addresses are wrong, or nothing was written yet",
-            next=f"onceonly audit --query {shlex.quote(connection.pipeline)} --sink KIND:TARGET",
+        raise misused(
+            f'No sink holds a marker of "{connection.pipeline}".',
+            "the name or the addresses are wrong, or nothing was written yet",
+            f"onceonly audit --query {shlex.quote(connection.pipeline)} --sink KIND:TARGET",
         )
     recorded = tuple(connection.ledger.epochs(connection.pipeline)) if connection.ledger else ()
     return _compare(connection, address, recorded, held)
@@ -279,11 +266,10 @@ def datasets(
         known, address = points.datasets(opened), opened.address
     shown = [dataset for dataset in known if target is None or _is_meant(dataset, target)]
     if target is not None and not shown:
-        raise refuse(
-            "E110",
-            problem=f'The ledger has no target "{target}".',
-            cause=f"it has: {', '.join(dataset.target for dataset in known) or 'none'}",
-            next=f"onceonly datasets --ledger {shlex.quote(address)}",
+        raise misused(
+            f'The ledger has no target "{target}".',
+            f"it has: {', '.join(dataset.target for dataset in known) or 'none'}",
+            f"onceonly datasets --ledger {shlex.quote(address)}",
         )
     if output is Output.JSON:
         emit_json({"datasets": [dataset.to_json() for dataset in shown]})

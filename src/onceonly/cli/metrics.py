@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from importlib.resources import files
 from typing import Annotated
 
@@ -45,8 +46,7 @@ def _serve(location: str | None, address: str, port: int, every: float) -> None:
 
     from onceonly.metrics import Exporter
 
-    opened = open_ledger(location)
-    try:
+    with closing(open_ledger(location)) as opened:
         exporter = Exporter(opened)
         exporter.look(now_ms())
         server, _ = start_http_server(port, addr=address, registry=exporter.registry)
@@ -54,5 +54,3 @@ def _serve(location: str | None, address: str, port: int, every: float) -> None:
         while True:
             time.sleep(every)
             exporter.look(now_ms())
-    finally:
-        opened.close()

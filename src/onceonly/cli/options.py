@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onceonly.cli.output import Output
-from onceonly.errors import refuse
+from onceonly.errors.options import misused
 
 # ---- Options that several commands share, each with its environment variable.
 
@@ -66,11 +66,10 @@ def one_name(context: typer.Context, name: str | None, query: str | None) -> str
     source = context.get_parameter_source("query")
     typed = source is not None and source.name == "COMMANDLINE"
     if name is not None and typed and query != name:
-        raise refuse(
-            "E110",
-            problem=f'Two pipelines were named: "{name}" and, by --query, "{query}".',
-            cause="a NAME alone means the same as --query",
-            next="leave one of them out",
+        raise misused(
+            f'Two pipelines were named: "{name}" and, by --query, "{query}".',
+            "a NAME alone means the same as --query",
+            "leave one of them out",
         )
     return query if name is None else name
 
@@ -82,10 +81,9 @@ def epoch_range(text: str) -> range:
     """Epochs ``A..B``, both included (E110: it names no epochs)."""
     match = _FROM_TO.fullmatch(text)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise refuse(
-            "E110",
-            problem=f"A..B {text!r} names no epochs.",
-            cause="it takes the first and the last one, both included",
-            next="1..7, or 7..7 for one",
+        raise misused(
+            f"A..B {text!r} names no epochs.",
+            "it takes the first and the last one, both included",
+            "1..7, or 7..7 for one",
         )
     return range(int(match[1]), int(match[2]) + 1)

@@ -25,7 +25,6 @@ GAP = 2
 _READABLE = 16
 """A text is not squeezed into fewer columns than this, where it needs more."""
 
-
 _NAME = 24
 """A word of more columns than this may stand below its row, so that the others need not wait for it."""
 

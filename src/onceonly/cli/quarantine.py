@@ -20,7 +20,7 @@ from onceonly.cli.options import (
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.cli.records import read
-from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.protocol import Sink
 from onceonly.quality import quarantine
 from onceonly.quality.quarantine import BadRow
@@ -28,8 +28,7 @@ from onceonly_checkpoints import digests
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
 EpochOption = Annotated[
-    str | None,
-    typer.Option("--epoch", "-e", metavar="N|A..B", help="Only this epoch, or these. Default: every epoch."),
+    str | None, typer.Option("--epoch", "-e", metavar="N|A..B", help="Only this epoch, or these. Default: every epoch.")
 ]
 ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="RULE", help="Only rows that broke this rule.")]
 RowsOption = Annotated[bool, typer.Option("--rows", help="Show the rows, with their reasons.")]
@@ -87,11 +86,10 @@ def _span(text: str | None) -> tuple[int, int | None]:
         return 1, None
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if first > last:
-        raise refuse(
-            "E110",
-            problem=f"--epoch {text} names no epoch.",
-            cause="an epoch is a number from 1 on, and several are its first and last one",
-            next="--epoch 7, or --epoch 7..9",
+        raise misused(
+            f"--epoch {text} names no epoch.",
+            "an epoch is a number from 1 on, and several are its first and last one",
+            "--epoch 7, or --epoch 7..9",
         )
     return first, last
 
@@ -142,11 +140,10 @@ def _holder(connection: Connection, aside: Aside) -> Sink:
     _, bad = aside[-1]
     holder = next((sink for sink in connection.sinks if sink.id in bad.sinks), None)
     if holder is None:
-        raise refuse(
-            "E110",
-            problem=f"The quarantine of {connection.pipeline}, {', '.join(bad.sinks)}, is not among the sinks.",
-            cause="it was not named, or its address leads nowhere",
-            next=naming(connection, bad.sinks),
+        raise misused(
+            f"The quarantine of {connection.pipeline}, {', '.join(bad.sinks)}, is not among the sinks.",
+            "it was not named, or its address leads nowhere",
+            naming(connection, bad.sinks),
         )
     return holder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 from onceonly.cli.connect import Connection
 from onceonly.cli.output import talk
 from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.machine.opening import not_ours
 from onceonly.protocol import Sink
 from onceonly.runtime.sink_refusals import UNREADABLE, reason_of
@@ -97,20 +97,9 @@ def one_epoch(connection: Connection, number: int | None) -> EpochRecord:
     records = newest_epochs(connection, 1) if number is None else read(connection, number, number)
     if not records:
         head = newest_epochs(connection, 1)
-        raise refuse(
-            "E110",
-            problem=f'Neither the ledger nor a sink knows epoch {number or 1} of "{connection.pipeline}".',
-            cause=f"the newest is epoch {head[-1].epoch.number}" if head else "the pipeline has no epoch yet",
-            next=f"onceonly epochs list --query {shlex.quote(connection.pipeline)}",
+        raise misused(
+            f'Neither the ledger nor a sink knows epoch {number or 1} of "{connection.pipeline}".',
+            f"the newest is epoch {head[-1].epoch.number}" if head else "the pipeline has no epoch yet",
+            f"onceonly epochs list --query {shlex.quote(connection.pipeline)}",
         )
     return records[-1]
-
-
-def plain(text: str | None) -> Any:
-    """An offset as JSON where it is JSON, else its text."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

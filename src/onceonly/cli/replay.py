@@ -26,7 +26,7 @@ from onceonly.cli.user_code import (
     spark_session,
     windows_of,
 )
-from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.protocol import Sink
 from onceonly.protocol.registry import sink_from_address
 from onceonly.replay import publication
@@ -39,8 +39,6 @@ from onceonly_checkpoints.spark.replay_plan import StateFrom
 if TYPE_CHECKING:
     from onceonly.replay import Rerun
     from onceonly.replay.rerun import Difference
-    from onceonly.windows import Windows
-
 
 EpochsArgument = Annotated[str, typer.Argument(metavar="A..B", help="The first and the last epoch, both included.")]
 IntoOption = Annotated[
@@ -92,7 +90,10 @@ def run(
     reads = reads_topics(ledger, query, None)
     with connect(ledger, query, forgiving=True) as connection, closing(sink_from_address(into, ledger)) as target:
         name = as_ or f"{connection.pipeline}~v2"
-        plan = (*_plan(connection, numbers, (name, target.address), state, coalesce), *_windows(defined, target))
+        plan = list(_plan(connection, numbers, (name, target.address), state, coalesce))
+        if defined:
+            state_words = f"their state is kept next to {target.id}"
+            plan.append(("windows", f"{defined.words}, over the clock and the time on record; {state_words}"))
 
         def run() -> None:
             from onceonly.replay import rerun
@@ -133,14 +134,6 @@ def _plan(
         "copied from the checkpoint, if there is any" if state is StateFrom.COPIED else "from the first batch",
     )
     yield "coalesced", f"{plural(coalesce, 'epoch')} at a time" if coalesce > 1 else None
-
-
-def _windows(panes: Windows | None, target: Sink) -> Iterator[tuple[str, object]]:
-    if panes:
-        yield (
-            "windows",
-            f"{panes.words}, over the clock and the time on record; their state is kept next to {target.id}",
-        )
 
 
 def _of_results(connection: Connection) -> Sink | None:
@@ -272,11 +265,10 @@ def _sink(connection: Connection) -> Sink:
     """One of its sinks; that there are others is refused by the rules (E242)."""
     if not connection.sinks:
         where = f"{shlex.quote(connection.pipeline)} --ledger {shlex.quote(connection.certain_ledger.address)}"
-        raise refuse(
-            "E110",
-            problem=f'No sink of "{connection.pipeline}" can be found from here.',
-            cause="it is in the memory of another process, or has no address",
-            next=f"see its address: onceonly status {where}; or, in the process of the sink: onceonly.replay.publish()",
+        raise misused(
+            f'No sink of "{connection.pipeline}" can be found from here.',
+            "it is in the memory of another process, or has no address",
+            f"see its address: onceonly status {where}; or, in the process of the sink: onceonly.replay.publish()",
         )
     return connection.sinks[0]
 

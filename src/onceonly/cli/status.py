@@ -20,7 +20,7 @@ from onceonly.cli import records
 from onceonly.cli.connect import Connection, choose, connect, open_ledger
 from onceonly.cli.options import EveryOption, LedgerOption, OnlyArgument, OutputOption, QueryOption, one_name
 from onceonly.cli.output import Output, clock, console, emit_json, emit_line, emit_pairs, emit_table, now_ms, say, spell
-from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.machine.event_time import text
 from onceonly.machine.in_doubt import InDoubtEpoch, Progress
 from onceonly.protocol import Sink
@@ -64,11 +64,10 @@ def command(
     """
     query = one_name(context, name, query)
     if in_doubt and watch:
-        raise refuse(
-            "E110",
-            problem="status takes --in-doubt or --watch, not both.",
-            cause="--in-doubt reads the sinks once, --watch polls the ledger",
-            next="leave one of them out",
+        raise misused(
+            "status takes --in-doubt or --watch, not both.",
+            "--in-doubt reads the sinks once, --watch polls the ledger",
+            "leave one of them out",
         )
     if in_doubt:
         _in_doubt(ledger, query, output)

@@ -27,13 +27,14 @@ from onceonly.cli.options import (
     one_name,
 )
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, talk
-from onceonly.errors import nearest, refuse
+from onceonly.errors import nearest
+from onceonly.errors.options import misused
 from onceonly.event_time.reader import NotComplete, TimeReader, parsed, spelled
 from onceonly.machine.completeness import TimeWindow
 from onceonly.machine.in_doubt import WINDOW, ending
 from onceonly.runtime import operator
-from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.epoch_time import WriterProgress, milliseconds
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch_time import EpochTime, WriterProgress, milliseconds
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.model import AdoptionKind
 
@@ -87,11 +88,10 @@ def _looked(readers: Mapping[str, TimeReader], name: str) -> list[SinkTime]:
     """What all of them say (E110: none of them says anything of time)."""
     sink_times = [SinkTime(sink, reader.time_window()) for sink, reader in readers.items()]
     if all(not sink_time.window.at for sink_time in sink_times):
-        raise refuse(
-            "E110",
-            problem=f'No epoch of "{name}" records event time.',
-            cause="its query records no time, or has committed nothing since",
-            next="exactly_once(..., event_time=...), then a batch; its epochs: "
+        raise misused(
+            f'No epoch of "{name}" records event time.',
+            "its query records no time, or has committed nothing since",
+            "exactly_once(..., event_time=...), then a batch; its epochs: "
             f"onceonly epochs list --query {shlex.quote(name)}",
         )
     return sink_times
@@ -175,23 +175,17 @@ def _states(ledger: Ledger | None, sink_times: Sequence[SinkTime]) -> dict[str, 
 
 
 def _show_history(connection: Connection, limit: int, output: Output) -> None:
-    timed_records = [record for record in records.newest_epochs(connection, limit) if record.epoch.time]
+    epochs = [record.epoch for record in records.newest_epochs(connection, limit)]
+    timed = [(epoch, epoch.time) for epoch in epochs if epoch.time]
     if output is Output.JSON:
-        emit_json({"pipeline": connection.pipeline, "epochs": [_epoch_json(record) for record in timed_records]})
+        listed = [{"epoch": epoch.number, "rows": epoch.rows, **time_.to_json()} for epoch, time_ in timed]
+        emit_json({"pipeline": connection.pipeline, "epochs": listed})
         return
     heads = ("epoch", "rows", "recorded", "complete until", "first", "last", "late", "timed out")
-    emit_table(heads, map(_epoch_row, timed_records))
+    emit_table(heads, (_timed_row(epoch, time_) for epoch, time_ in timed))
 
 
-def _epoch_json(record: EpochRecord) -> dict[str, Any]:
-    epoch, time_ = record.epoch, record.epoch.time
-    return {"epoch": epoch.number, "rows": epoch.rows, **(time_.to_json() if time_ else {})}
-
-
-def _epoch_row(record: EpochRecord) -> tuple[object, ...]:
-    epoch, time_ = record.epoch, record.epoch.time
-    if time_ is None:
-        return ()
+def _timed_row(epoch: Epoch, time_: EpochTime) -> tuple[object, ...]:
     complete_until, lower, first, last = (
         spelled(number, time_.unit) if number is not None else "-"
         for number in (time_.complete_until, time_.dataset_complete_until, time_.earliest, time_.latest)
@@ -244,11 +238,10 @@ def _check_known(connection: Connection, readers: Mapping[str, TimeReader]) -> N
     if connection.entry is not None or any(reader.time_window().at for reader in readers.values()):
         return
     names = [entry.name for entry in connection.ledger.pipelines()] if connection.ledger else []
-    raise refuse(
-        "E110",
-        problem=f'No pipeline "{connection.pipeline}" is known to {", ".join(readers)}, or to a ledger.',
-        cause=f"the name is another one{nearest([connection.pipeline], names)}, or it has not committed an epoch yet",
-        next="give the name that the query writes under; with the ledger of a query that was opened, --ledger, a wait"
+    raise misused(
+        f'No pipeline "{connection.pipeline}" is known to {", ".join(readers)}, or to a ledger.',
+        f"the name is another one{nearest([connection.pipeline], names)}, or it has not committed an epoch yet",
+        "give the name that the query writes under; with the ledger of a query that was opened, --ledger, a wait"
         " also begins before its first epoch",
     )
 
@@ -295,12 +288,7 @@ def _seconds(option: str, text: str) -> float:
     short = _MINUTES.fullmatch(text)
     duration_ms = milliseconds(f"{short[1]}min" if short else text)
     if duration_ms is None:
-        raise refuse(
-            "E110",
-            problem=f"{option} {text!r} is no time.",
-            cause="a number and a unit",
-            next=f"{option} 15m, 90s or 2h",
-        )
+        raise misused(f"{option} {text!r} is no time.", "a number and a unit", f"{option} 15m, 90s or 2h")
     return duration_ms / 1000
 
 

@@ -1,26 +1,92 @@
-"""The command tree: verbs with their help, and the module of each."""
+"""The command tree: verbs, help, modules, commands of other packages."""
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import EntryPoint, version
-from typing import Annotated, Any
+from importlib.metadata import EntryPoint, entry_points, version
+from types import ModuleType
+from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from onceonly.cli.errors import ErrorHandlingGroup
+from onceonly.cli.errors import PASSED_ON, ErrorHandlingGroup, without
 from onceonly.cli.output import say
-from onceonly.cli.plugins import OF_THE_LAB, LazyGroup, add
+from onceonly_checkpoints.install import LAB, hint, pip
+
+GROUP = "onceonly.commands"
+"""Entry-point group: name = the command's word, value = a function that takes the tree and adds the command to it."""
+
+OF_THE_LAB = ("lab", "demo")
+"""Words that are in the tree where the lab is not installed, too."""
+
+Add = Callable[[typer.Typer], None]
+
+
+def published() -> Sequence[EntryPoint]:
+    """What the packages that are installed publish."""
+    return tuple(entry_points(group=GROUP))
+
+
+def add(tree: typer.Typer, word: str, points: Sequence[EntryPoint]) -> None:
+    """Add one command; where nobody publishes it, or a package of it is missing, one that says how to get it."""
+    entry_point = next((point for point in points if point.name == word), None)
+    try:
+        if entry_point is None:
+            raise ModuleNotFoundError(name=LAB)
+        cast("Add", entry_point.load())(tree)
+    except ModuleNotFoundError as missing:
+        dist = entry_point.dist if entry_point else None
+        install = hint(word) if word in OF_THE_LAB else pip(dist.name if dist else word)
+        tree.command(word, context_settings=PASSED_ON)(without(missing, f"onceonly {word}", install))
+
+
+class _Loaded(UserDict[str, Any]):
+    """Commands by name. Importing all takes longer than most of them run, so each is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        plugin = self.data[name]
+        if isinstance(plugin, partial):
+            plugin = self.data[name] = plugin()
+        return plugin
+
+
+class LazyGroup(TyperGroup):
+    """Commands that are imported when they are asked for. Their help is known without."""
+
+    helps: Mapping[str, str] = {}
+
+    def fill(self, makers: Mapping[str, Callable[[], Any]], helps: Mapping[str, str]) -> None:
+        """Take the commands, each by what makes it, and their lines of help."""
+        self.commands = _Loaded(makers)
+        self.helps = helps
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in the order of the help."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a line for each command. One of another package is imported for it."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.helps.get(name) or self.commands[name].get_short_help_str()) for name in self.commands]
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command. ``ranged``: options may stand without their range, which the command then names."""
+    """A command.
+
+    Attributes:
+        run: its function, as ``MODULE:NAME`` below ``onceonly.cli``; empty for one that the lab publishes.
+        ranged: options may stand without their range, which the command then names.
+    """
 
     help: str
+    run: str = ""
     ranged: bool = False
 
 
@@ -34,57 +100,66 @@ class Noun:
 
 TREE: Mapping[str, Verb | Noun] = {
     "demo": Verb("Run the proof on this machine: real input, real kills."),
-    "status": Verb("Show pipelines, their newest events, and epochs in doubt."),
-    "audit": Verb("Count the rows of each epoch in its sinks, and check the chain."),
-    "doctor": Verb("Check versions, Java, jars, workers, destinations."),
-    "explain": Verb("Explain a code, or list them all."),
-    "metrics": Verb("Serve epochs, rows, phase times and lag to Prometheus."),
+    "status": Verb("Show pipelines, their newest events, and epochs in doubt.", "status:command"),
+    "audit": Verb("Count the rows of each epoch in its sinks, and check the chain.", "audit:command"),
+    "doctor": Verb("Check versions, Java, jars, workers, destinations.", "doctor:command"),
+    "explain": Verb("Explain a code, or list them all.", "explain:command"),
+    "metrics": Verb("Serve epochs, rows, phase times and lag to Prometheus.", "metrics:command"),
     "epochs": Noun(
         "Committed epochs: list, show, read-point.",
         {
-            "list": Verb("List the newest epochs, and follow new ones."),
-            "show": Verb("Show one epoch, its plan, or where it ended."),
-            "read-point": Verb("Show an epoch that all sinks hold, and SQL to read it."),
+            "list": Verb("List the newest epochs, and follow new ones.", "epochs:list_"),
+            "show": Verb("Show one epoch, its plan, or where it ended.", "epochs:show"),
+            "read-point": Verb("Show an epoch that all sinks hold, and SQL to read it.", "epochs:read_point"),
         },
     ),
     "replay": Noun(
         "Replay and backfill recorded epochs: run, check, publish.",
         {
-            "run": Verb("Run recorded epochs into their own target."),
-            "check": Verb("Compute epochs again from their source, and compare."),
-            "publish": Verb("Replace the rows of a pipeline by those of a backfill."),
+            "run": Verb("Run recorded epochs into their own target.", "replay:run"),
+            "check": Verb("Compute epochs again from their source, and compare.", "replay:check"),
+            "publish": Verb("Replace the rows of a pipeline by those of a backfill.", "replay:publish"),
         },
     ),
     "recover": Noun(
         "Recover a pipeline that stopped. Each command prints its plan first.",
         {
-            "adopt": Verb("Accept a loss, duplicates or a change, or take over an older job.", ranged=True),
-            "rewind": Verb("Reset a pipeline to an epoch, or bring a restored sink its epochs."),
-            "refresh": Verb("Let a query with a new checkpoint replace all rows."),
-            "drop-sink": Verb("Take a sink out of a pipeline.", ranged=True),
-            "forget": Verb("Take a pipeline out of the ledger."),
-            "resolve": Verb("Settle an epoch in doubt, as a restart does."),
-            "rebuild-checkpoint": Verb("Write a checkpoint from epochs."),
-            "rebuild-ledger": Verb("Rebuild the ledger from the markers in the sinks."),
-            "reset-windows": Verb("Give up all open windows."),
-            "rebuild-windows": Verb("Compute open windows again, and correct their table."),
-            "retire-writer": Verb("Stop waiting for a writer of a dataset, for good."),
+            "adopt": Verb(
+                "Accept a loss, duplicates or a change, or take over an older job.",
+                "recover.adopt:command",
+                ranged=True,
+            ),
+            "rewind": Verb(
+                "Reset a pipeline to an epoch, or bring a restored sink its epochs.", "recover.rewind:command"
+            ),
+            "refresh": Verb("Let a query with a new checkpoint replace all rows.", "recover.adopt:refresh"),
+            "drop-sink": Verb("Take a sink out of a pipeline.", "recover.removal:drop", ranged=True),
+            "forget": Verb("Take a pipeline out of the ledger.", "recover.removal:forget"),
+            "resolve": Verb("Settle an epoch in doubt, as a restart does.", "recover.resolve:command"),
+            "rebuild-checkpoint": Verb("Write a checkpoint from epochs.", "checkpoint:rebuild"),
+            "rebuild-ledger": Verb("Rebuild the ledger from the markers in the sinks.", "ledger:rebuild"),
+            "reset-windows": Verb("Give up all open windows.", "recover.windows:reset"),
+            "rebuild-windows": Verb("Compute open windows again, and correct their table.", "recover.windows:rebuild"),
+            "retire-writer": Verb("Stop waiting for a writer of a dataset, for good.", "time:retire"),
         },
     ),
-    "datasets": Verb("List the targets of a ledger, or show one: writers, columns, epochs."),
-    "quarantine": Verb("List epochs with quarantined rows, or show the rows."),
+    "datasets": Verb("List the targets of a ledger, or show one: writers, columns, epochs.", "ledger:datasets"),
+    "quarantine": Verb("List epochs with quarantined rows, or show the rows.", "quarantine:command"),
     "time": Noun(
         "Until when a dataset is complete: show, wait.",
         {
-            "show": Verb("Show until when a dataset is complete, or its history."),
-            "wait": Verb("Wait until every row before a time is committed."),
+            "show": Verb("Show until when a dataset is complete, or its history.", "time:show"),
+            "wait": Verb("Wait until every row before a time is committed.", "time:wait"),
         },
     ),
-    "windows": Noun("Open windows: show.", {"show": Verb("Show the windows that are open after the newest epoch.")}),
-    "checkpoint": Verb("Show a checkpoint, or verify it."),
+    "windows": Noun(
+        "Open windows: show.",
+        {"show": Verb("Show the windows that are open after the newest epoch.", "windows:command")},
+    ),
+    "checkpoint": Verb("Show a checkpoint, or verify it.", "checkpoint:command"),
     "ledger": Noun(
         "The ledger, an index of the epochs in your sinks: prune.",
-        {"prune": Verb("Forget old epochs of one pipeline.")},
+        {"prune": Verb("Forget old epochs of one pipeline.", "ledger:prune")},
     ),
     "lab": Verb("The fault lab: search, replay and judge runs with faults."),
 }
@@ -127,132 +202,103 @@ def _typer(**settings: Any) -> typer.Typer:
 
 def _made(word: str, entry: Verb | Noun) -> Any:
     if isinstance(entry, Verb):
-        return _verb(word, word, entry)
+        return _verb(word, entry)
     tree = _typer(cls=LazyGroup, help=entry.help)
     tree.callback()(lambda: None)
     group: Any = typer.main.get_command(tree)
     group.name = word
     verbs = entry.verbs.items()
-    group.fill(
-        {name: partial(_verb, name, f"{word} {name}", verb) for name, verb in verbs},
-        {name: verb.help for name, verb in verbs},
-    )
+    group.fill({name: partial(_verb, name, verb) for name, verb in verbs}, {name: verb.help for name, verb in verbs})
     return group
 
 
-def _verb(name: str, words: str, verb: Verb) -> Any:
+def _verb(name: str, verb: Verb) -> Any:
     tree = _typer()
-    tree.command(name, cls=_class(verb))(_function(words))
+    tree.command(name, cls=_load("change:Ranged") if verb.ranged else TyperCommand)(_load(verb.run))
     return typer.main.get_command(tree)
 
 
-def _class(verb: Verb) -> type[TyperCommand]:
-    if not verb.ranged:
-        return TyperCommand
-    from onceonly.cli.change import Ranged
-
-    return Ranged
+def _load(address: str) -> Any:
+    name, _, function = address.partition(":")
+    return getattr(_module(name), function)
 
 
-def _function(words: str) -> Any:  # noqa: PLR0911, PLR0912 - a table, in imports that tools can read
-    """What a command runs."""
-    noun, _, name = words.partition(" ")
-    match noun:
+def _module(name: str) -> ModuleType:  # noqa: PLR0911, PLR0912 - a table, in imports that tools can read
+    match name:
         case "status":
             from onceonly.cli import status
 
-            return status.command
+            return status
         case "audit":
             from onceonly.cli import audit
 
-            return audit.command
+            return audit
         case "doctor":
             from onceonly.cli import doctor
 
-            return doctor.command
+            return doctor
         case "explain":
             from onceonly.cli import explain
 
-            return explain.command
+            return explain
         case "metrics":
             from onceonly.cli import metrics
 
-            return metrics.command
+            return metrics
         case "epochs":
             from onceonly.cli import epochs
 
-            return {"list": epochs.list_, "show": epochs.show, "read-point": epochs.read_point}[name]
+            return epochs
         case "replay":
             from onceonly.cli import replay
 
-            return {"run": replay.run, "check": replay.check, "publish": replay.publish}[name]
+            return replay
         case "quarantine":
             from onceonly.cli import quarantine
 
-            return quarantine.command
-        case "datasets":
-            from onceonly.cli import ledger
-
-            return ledger.datasets
+            return quarantine
         case "time":
             from onceonly.cli import time
 
-            return {"show": time.show, "wait": time.wait}[name]
+            return time
         case "windows":
             from onceonly.cli import windows
 
-            return windows.command
+            return windows
         case "checkpoint":
             from onceonly.cli import checkpoint
 
-            return checkpoint.command
+            return checkpoint
         case "ledger":
             from onceonly.cli import ledger
 
-            return ledger.prune
-        case _:
-            return _recovery(name)
+            return ledger
+        case "change":
+            from onceonly.cli import change
 
-
-def _recovery(name: str) -> Any:  # noqa: PLR0911
-    """What a verb of ``recover`` runs."""
-    match name:
-        case "adopt":
+            return change
+        case "recover.adopt":
             from onceonly.cli.recover import adopt
 
-            return adopt.command
-        case "rewind":
+            return adopt
+        case "recover.rewind":
             from onceonly.cli.recover import rewind
 
-            return rewind.command
-        case "refresh":
-            from onceonly.cli.recover import refresh
-
-            return refresh.command
-        case "resolve":
+            return rewind
+        case "recover.resolve":
             from onceonly.cli.recover import resolve
 
-            return resolve.command
-        case "rebuild-checkpoint":
-            from onceonly.cli import checkpoint
+            return resolve
+        case "recover.windows":
+            from onceonly.cli.recover import windows as open_windows
 
-            return checkpoint.rebuild
-        case "rebuild-ledger":
-            from onceonly.cli import ledger
-
-            return ledger.rebuild
-        case "reset-windows" | "rebuild-windows":
-            from onceonly.cli.recover import windows
-
-            return windows.reset if name == "reset-windows" else windows.rebuild
-        case "retire-writer":
-            from onceonly.cli import time
-
-            return time.retire
-        case _:
+            return open_windows
+        case "recover.removal":
             from onceonly.cli.recover import removal
 
-            return {"drop-sink": removal.drop, "forget": removal.forget}[name]
+            return removal
+        case _:
+            raise KeyError(name)
 
 
 def _published(word: str, points: Sequence[EntryPoint]) -> Any:

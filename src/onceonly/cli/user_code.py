@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceonly.cli.output import talk
-from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly_checkpoints.spark.replay_plan import StateFrom
 
 if TYPE_CHECKING:
@@ -68,11 +68,10 @@ def windows_of(address: str) -> Any:
     definition, cause = _looked_up(address)
     if isinstance(definition, Windows):
         return definition
-    raise refuse(
-        "E110",
-        problem=f"--windows {address!r} names no Windows.",
-        cause=cause,
-        next="name it as MODULE:NAME, from the directory of the module: --windows jobs.scores:PANES",
+    raise misused(
+        f"--windows {address!r} names no Windows.",
+        cause,
+        "name it as MODULE:NAME, from the directory of the module: --windows jobs.scores:PANES",
     )
 
 
@@ -80,11 +79,10 @@ def function(option: str, address: str) -> Callable[..., Any]:
     """The function that an option names (E110: it names none)."""
     symbol, cause = _looked_up(address)
     if symbol is None or not callable(symbol):
-        raise refuse(
-            "E110",
-            problem=f"{option} {address!r} names no function.",
-            cause=cause,
-            next=f"name it as MODULE:NAME, from the directory of the module: {option} jobs.orders:stream",
+        raise misused(
+            f"{option} {address!r} names no function.",
+            cause,
+            f"name it as MODULE:NAME, from the directory of the module: {option} jobs.orders:stream",
         )
     made: Callable[..., Any] = symbol
     return made

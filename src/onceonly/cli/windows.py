@@ -14,7 +14,7 @@ from onceonly.cli.connect import Connection, connect, naming
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.cli.records import newest_epochs, read
-from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.event_time.reader import spelled
 from onceonly.protocol.capabilities import OpenWindow, StateRow, WindowStore, implements
 from onceonly.windows.rules.assigners import LEAST
@@ -84,11 +84,10 @@ def _key(text: str | None) -> str | None:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise refuse(
-            "E110",
-            problem=f"--key {text} is not JSON.",
-            cause="a text is put into quotes of its own",
-            next="""--key '"ann"', or of several columns: --key '["ann", 7]'""",
+        raise misused(
+            f"--key {text} is not JSON.",
+            "a text is put into quotes of its own",
+            """--key '"ann"', or of several columns: --key '["ann", 7]'""",
         ) from error
     return canonical(value if isinstance(value, list) else [value])
 
@@ -117,11 +116,10 @@ def _newest(connection: Connection) -> tuple[Epoch, EpochWindows]:
     newest_records = newest_epochs(connection, 1)
     panes = newest_records[-1].epoch.windows if newest_records else None
     if panes is None:
-        raise refuse(
-            "E110",
-            problem=f'The newest epoch of "{connection.pipeline}" has no windows.',
-            cause="its query has no windows=, or has committed nothing yet",
-            next="see its epochs: onceonly epochs list",
+        raise misused(
+            f'The newest epoch of "{connection.pipeline}" has no windows.',
+            "its query has no windows=, or has committed nothing yet",
+            "see its epochs: onceonly epochs list",
         )
     return newest_records[-1].epoch, panes
 
@@ -222,11 +220,10 @@ def shown(open_window: OpenWindow) -> WindowRow:
     try:
         state = _kept(row)
     except ValueError as error:
-        raise refuse(
-            "E110",
-            problem=f"The state of the window of key {row.key} from {row.start} on cannot be read.",
-            cause=f"epoch {row.epoch} was written by another version, or the row was changed by hand",
-            next="run the version that writes the pipeline; to find a change by hand: onceonly audit --deep",
+        raise misused(
+            f"The state of the window of key {row.key} from {row.start} on cannot be read.",
+            f"epoch {row.epoch} was written by another version, or the row was changed by hand",
+            "run the version that writes the pipeline; to find a change by hand: onceonly audit --deep",
         ) from error
     passed = open_window.wake_time > row.stop
     return WindowRow(
@@ -265,11 +262,10 @@ def keeper_of(connection: Connection) -> WindowStore:
     if store is None or not isinstance(store, WindowStore) or not implements(store, WindowStore, "open_windows"):
         reason = "is not among the sinks" if store is None else "does not show its rows"
         names = ", ".join(ids) or "which no epoch names"
-        raise refuse(
-            "E110",
-            problem=f"The table of state of {connection.pipeline}, {names}, {reason}.",
-            cause="it was not named, or its address leads nowhere",
-            next=naming(connection, ids),
+        raise misused(
+            f"The table of state of {connection.pipeline}, {names}, {reason}.",
+            "it was not named, or its address leads nowhere",
+            naming(connection, ids),
         )
     store.open(connection.pipeline)
     return store

@@ -106,7 +106,8 @@ def _shortened(detail: object) -> object:
     if not isinstance(detail, str):
         return detail
     text = mask(detail)  # first, as half a secret is not recognised
-    lines = text.splitlines()
+    # The user's own exception is the last line before Spark's description of the query.
+    lines = text.partition("\n=== Streaming Query ===")[0].splitlines() or [text]
     text = f"{lines[0]} ... {lines[-1]}" if len(lines) > _LINES else text
     half = _CHARACTERS // 2
     return text if len(text) <= _CHARACTERS else f"{text[:half]} ... {text[-half:]}"

@@ -11,14 +11,15 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from onceonly.errors import OnceOnlyError, mask, nearest, refuse
 from onceonly_checkpoints.epoch_time import milliseconds
 
 _Call = Callable[..., Any]
+_Checked = TypeVar("_Checked", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,50 @@ Seconds = Annotated[
     Kind("a number of seconds, 0.001 to 2147483", "30", lambda seconds: 0.001 <= seconds < 2**31 / 1000),
 ]
 Bytes = Annotated[int, at_least(0, "a number of bytes", "67108864")]
+
+
+def checks_arguments(call: _Checked) -> _Checked:
+    """Make a public class or function refuse calls that its signature does not accept.
+
+    A class also refuses values that no annotation allows, after its own checks with better messages. A function may
+    have acted by the time that it fails, so its values are checked only then. A class that declares ``_arguments``
+    gets its arguments by name.
+    """
+    decorated: Any = call
+    if isinstance(call, type):
+        decorated.__init__ = _check_init(decorated.__init__, decorated.__name__)
+    else:
+        decorated = _explain(call, decorated.__name__)
+    return decorated  # type: ignore[no-any-return]
+
+
+def _check_init(init: Callable[..., None], name: str) -> Callable[..., None]:
+    explained = _explain(init, name)
+
+    @wraps(init)
+    def initialise(self: Any, *args: Any, **named: Any) -> None:
+        explained(self, *args, **named)
+        if refusal := wrong(init, name, (self, *args), named):
+            raise refusal
+        if hasattr(type(self), "_arguments"):
+            self._arguments = by_name(init, (self, *args), named)
+
+    return initialise
+
+
+def _explain(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @wraps(call)
+    def calling(*args: Any, **named: Any) -> Any:
+        try:
+            return call(*args, **named)
+        except OnceOnlyError:
+            raise
+        except Exception as error:
+            if refusal := wrong(call, name, args, named):
+                raise refusal from error
+            raise
+
+    return calling
 
 
 def wrong(call: _Call, name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> OnceOnlyError | None:
@@ -87,7 +132,7 @@ def names_of(columns: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def misused(problem: str, cause: str, remedy: str) -> OnceOnlyError:
-    """The refusal (E110) of arguments that do not fit together."""
+    """The refusal (E110) of what was given to a call or a command."""
     return refuse("E110", problem=problem, cause=cause, next=remedy)
 
 

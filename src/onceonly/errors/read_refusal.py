@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from onceonly.errors import OnceOnlyError, repeat
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments
 
 _MESSAGE = re.compile(r"\[ONCE-([EW]\d{3})\] (.*)((?:\r?\n(?: {2,}\S.*|[ ]*(?=\r?\n {2,}\S)))*)")
 """A message as Spark hands it on: its lines are indented, a reason within it may be so further or hold empty lines, and

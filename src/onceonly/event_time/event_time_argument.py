@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from onceonly.errors import caution, nearest, refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Column, Duration, meaningless, unfit
+from onceonly.errors.options import Column, Duration, checks_arguments, meaningless, misused, unfit
 from onceonly.event_time.marker_sources import Peers
 from onceonly.event_time.upstream import FromUpstream, Upstream
 from onceonly.machine.event_time import MOST_WRITERS, EventTimeConfig
@@ -294,11 +293,10 @@ def _alone(note_time: object) -> EventTimeArgument:
         'EventTime("event_time", max_delay="2 minutes"), FromUpstream(sink), "ingest", "watermark", a function of a '
         "TimedEpoch, or a Writers"
     )
-    raise refuse(
-        "E110",
-        problem=f"exactly_once(event_time={note_time!r}) is not understood.",
-        cause=f"event_time= takes {expected}",
-        next=f"give {expected}, or leave event_time= out",
+    raise misused(
+        f"exactly_once(event_time={note_time!r}) is not understood.",
+        f"event_time= takes {expected}",
+        f"give {expected}, or leave event_time= out",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.machine.completeness import Cut, PlacedEpoch, after_all, newest_of
 from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import DetectsChanges, Inspectable, Sink
@@ -18,7 +18,6 @@ from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
 
 # ---- Reader positions by version, offset, entry or epoch. Pure.
-
 
 At = ReadPoint | Receipt | int | str | Mapping[str, Any]
 """A read point, a receipt, a Delta version, Kafka's next offsets (as Spark spells them), or an epoch by pipeline."""
@@ -96,11 +95,10 @@ def _offsets(position: object, value: Any) -> Cut:
 
 
 def _no_place(position: object, why: str) -> Exception:
-    return refuse(
-        "E110",
-        problem=f"{position!r} is no place in a dataset.",
-        cause=why,
-        next='a read point, a Delta version, offsets as {"clicks": {"0": 5}}, or an epoch by pipeline as {"web": 7}',
+    return misused(
+        f"{position!r} is no place in a dataset.",
+        why,
+        'a read point, a Delta version, offsets as {"clicks": {"0": 5}}, or an epoch by pipeline as {"web": 7}',
     )
 
 
@@ -173,11 +171,10 @@ class OfSink:
 
     def __init__(self, sink: Sink) -> None:
         if used := getattr(sink, "pipeline", ""):
-            raise refuse(
-                "E110",
-                problem=f'{sink.id} is in use by pipeline "{used}", and a TimeReader cannot read it at the same time.',
-                cause="a sink object holds the connections of one pipeline",
-                next="TimeReader(name, ...) with a sink of its own, made as the query's was",
+            raise misused(
+                f'{sink.id} is in use by pipeline "{used}", and a TimeReader cannot read it at the same time.',
+                "a sink object holds the connections of one pipeline",
+                "TimeReader(name, ...) with a sink of its own, made as the query's was",
             )
         self._made_by = sink
         self._opened: dict[str, Sink] = {}

@@ -10,8 +10,7 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments, misused
 from onceonly.event_time.marker_sources import (
     At,
     MarkerWithReceipt,
@@ -42,7 +41,6 @@ from onceonly_checkpoints.ledger import Ledger
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 # ---- Parse and print timestamps, and the numbers that epochs keep. Pure.
 
 Moment = datetime | str | int
@@ -63,11 +61,8 @@ def number_of(moment: Moment, unit: Unit | None) -> int:
         return parsed_moment
     if unit == "integer":
         cause = "it counts no time, but block heights, versions or any number that only grows"
-        raise refuse(
-            "E110",
-            problem=f"The dataset counts integers, and {moment} is a date.",
-            cause=cause,
-            next="give a number, as of: onceonly time show",
+        raise misused(
+            f"The dataset counts integers, and {moment} is a date.", cause, "give a number, as of: onceonly time show"
         )
     return (parsed_moment - _EPOCH) // timedelta(milliseconds=1)
 
@@ -77,18 +72,16 @@ def parsed(moment: Moment) -> datetime | int:
     parsed_moment = moment if isinstance(moment, datetime | int) else _read(moment)
     if isinstance(parsed_moment, datetime) and parsed_moment.tzinfo is None:
         utc, local_time = f"{parsed_moment.isoformat()}Z", parsed_moment.astimezone().isoformat()
-        raise refuse(
-            "E110",
-            problem=f"{moment} has no time zone.",
-            cause="the same words are another moment in another zone",
-            next=f"{utc} in UTC, or {local_time} by the clock of this machine",
+        raise misused(
+            f"{moment} has no time zone.",
+            "the same words are another moment in another zone",
+            f"{utc} in UTC, or {local_time} by the clock of this machine",
         )
     if isinstance(parsed_moment, bool) or parsed_moment is None:
-        raise refuse(
-            "E110",
-            problem=f"{moment!r} is no moment.",
-            cause="a moment is a date and a time in ISO 8601 with its zone, or a whole number",
-            next="2026-01-31T12:00Z or 2026-01-31T13:00+01:00; of a dataset that counts integers, 1200",
+        raise misused(
+            f"{moment!r} is no moment.",
+            "a moment is a date and a time in ISO 8601 with its zone, or a whole number",
+            "2026-01-31T12:00Z or 2026-01-31T13:00+01:00; of a dataset that counts integers, 1200",
         )
     return parsed_moment
 
@@ -183,11 +176,10 @@ class TimeReader:
         """
         time_window = self._now()
         if time_window.unit is not None and time_window.unit != size.unit:
-            raise refuse(
-                "E110",
-                problem=f"{size} counts {size.unit}, and the dataset {time_window.unit}.",
-                cause="a period in words is a time, a whole number is a count",
-                next='FixedWindows("2 minutes")' if time_window.unit == "ms" else "FixedWindows(1000)",
+            raise misused(
+                f"{size} counts {size.unit}, and the dataset {time_window.unit}.",
+                "a period in words is a time, a whole number is a count",
+                'FixedWindows("2 minutes")' if time_window.unit == "ms" else "FixedWindows(1000)",
             )
         return size.over(time_window, number_of(since, time_window.unit))
 
@@ -265,11 +257,10 @@ def _source(source: Any) -> Source:
     if isinstance(source, str | os.PathLike | Ledger):
         held = ExitStack()
         return OfLedger(held.enter_context(opened(source)), held.close)
-    raise refuse(
-        "E110",
-        problem=f"TimeReader cannot read from {source!r}.",
-        cause="it is neither a sink nor a ledger",
-        next='TimeReader("clicks", DeltaSink("/tables/clicks")), or TimeReader("clicks", "sqlite:////path/ledger.db")',
+    raise misused(
+        f"TimeReader cannot read from {source!r}.",
+        "it is neither a sink nor a ledger",
+        'TimeReader("clicks", DeltaSink("/tables/clicks")), or TimeReader("clicks", "sqlite:////path/ledger.db")',
     )
 
 

@@ -6,8 +6,7 @@ import copy
 from dataclasses import dataclass, field, replace
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import meaningless, misused
+from onceonly.errors.options import checks_arguments, meaningless, misused
 from onceonly.event_time.reader import TimeReader
 from onceonly.machine.completeness import TimeWindow
 from onceonly.machine.source_order import name_origins, position_in, read_of

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
-from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments, misused
 from onceonly.machine.writer_progress import (
     TimedMarker,
     Vector,
@@ -243,11 +242,10 @@ class FixedWindows:
         size, offset = (_number(period) for period in (self.size, self.offset))
         mixed = self.offset != 0 and isinstance(self.size, str) != isinstance(self.offset, str)
         if size is None or offset is None or not 0 <= offset < size or mixed:
-            raise refuse(
-                "E110",
-                problem=f"FixedWindows({self.size!r}, offset={self.offset!r}) is no size of windows.",
-                cause="a size is a period in words or a whole number above 0, an offset the same and less than it",
-                next='FixedWindows("2 minutes"), FixedWindows("1 hour", offset="15 minutes"); '
+            raise misused(
+                f"FixedWindows({self.size!r}, offset={self.offset!r}) is no size of windows.",
+                "a size is a period in words or a whole number above 0, an offset the same and less than it",
+                'FixedWindows("2 minutes"), FixedWindows("1 hour", offset="15 minutes"); '
                 "of integers: FixedWindows(1000)",
             )
 

@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -60,47 +61,33 @@ class Exporter:
         self._lock = threading.Lock()
         self._last: dict[str, int] = {}
         self._events: dict[str, Event | None] = {}
-        by, registry = ["pipeline"], self.registry
-        self._epochs = Counter(
-            "onceonly_epochs", "Epochs and attempts by outcome.", [*by, "outcome"], registry=registry
-        )
-        self._rows = Counter("onceonly_rows", "Rows of committed epochs.", by, registry=registry)
-        self._late = Counter(
-            "onceonly_late_rows", "Rows that Spark dropped as older than the watermark.", by, registry=registry
-        )
-        self._behind = Counter(
-            "onceonly_rows_behind_time", "Rows that came after their time was noted as complete.", by, registry=registry
-        )
-        self._lower = Gauge(
-            "onceonly_lower_seconds", "Before which all rows are there, since 1970.", by, registry=registry
-        )
-        self._time_lag = Gauge(
-            "onceonly_time_lag_seconds", "From what is complete to planned, newest epoch.", by, registry=registry
-        )
-        self._windows = Gauge("onceonly_pane_windows", "Windows open behind the newest epoch.", by, registry=registry)
-        self._dropped = Counter("onceonly_pane_dropped_rows", "Rows that are in no window.", by, registry=registry)
-        self._bad = Counter("onceonly_bad_rows", "Rows that broke an expectation.", by, registry=registry)
-        self._repeated = Counter(
-            "onceonly_repeated_rows", "Rows left out as their id had been seen before.", by, registry=registry
-        )
+        counter = partial(Counter, labelnames=("pipeline",), registry=self.registry)
+        gauge = partial(Gauge, labelnames=("pipeline",), registry=self.registry)
+        self._epochs = counter("onceonly_epochs", "Epochs and attempts by outcome.", labelnames=("pipeline", "outcome"))
+        self._rows = counter("onceonly_rows", "Rows of committed epochs.")
+        self._late = counter("onceonly_late_rows", "Rows that Spark dropped as older than the watermark.")
+        self._behind = counter("onceonly_rows_behind_time", "Rows that came after their time was noted as complete.")
+        self._lower = gauge("onceonly_lower_seconds", "Before which all rows are there, since 1970.")
+        self._time_lag = gauge("onceonly_time_lag_seconds", "From what is complete to planned, newest epoch.")
+        self._windows = gauge("onceonly_pane_windows", "Windows open behind the newest epoch.")
+        self._dropped = counter("onceonly_pane_dropped_rows", "Rows that are in no window.")
+        self._bad = counter("onceonly_bad_rows", "Rows that broke an expectation.")
+        self._repeated = counter("onceonly_repeated_rows", "Rows left out as their id had been seen before.")
         self._phases = Histogram(
-            "onceonly_phase_seconds", "Time of each phase.", [*by, "phase"], buckets=BUCKETS, registry=registry
+            "onceonly_phase_seconds",
+            "Time of each phase.",
+            ("pipeline", "phase"),
+            buckets=BUCKETS,
+            registry=self.registry,
         )
-        self._newest = Gauge("onceonly_epoch", "Number of the newest recorded epoch.", by, registry=registry)
-        self._generation = Gauge("onceonly_generation", "Newest fencing generation.", by, registry=registry)
-        self._lag = Gauge(
-            "onceonly_epoch_lag_seconds", "From planned to recorded, newest epoch.", by, registry=registry
+        self._newest = gauge("onceonly_epoch", "Number of the newest recorded epoch.")
+        self._generation = gauge("onceonly_generation", "Newest fencing generation.")
+        self._lag = gauge("onceonly_epoch_lag_seconds", "From planned to recorded, newest epoch.")
+        self._recorded = gauge("onceonly_epoch_recorded_timestamp_seconds", "When the newest epoch was recorded.")
+        self._doubt = gauge(
+            "onceonly_in_doubt_seconds", "Age of an epoch whose outcome is unknown; 0: none, or its driver is at work."
         )
-        self._recorded = Gauge(
-            "onceonly_epoch_recorded_timestamp_seconds", "When the newest epoch was recorded.", by, registry=registry
-        )
-        self._doubt = Gauge(
-            "onceonly_in_doubt_seconds",
-            "Age of an epoch whose outcome is unknown; 0: none, or its driver is at work.",
-            by,
-            registry=registry,
-        )
-        self._up = Gauge("onceonly_ledger_up", "Whether the ledger could be read last time.", registry=registry)
+        self._up = gauge("onceonly_ledger_up", "Whether the ledger could be read last time.", labelnames=())
 
     def look(self, now_ms: int) -> None:
         """Read new entries at ``now_ms``, milliseconds since 1970. An unreadable ledger is a metric, not an error."""
@@ -168,18 +155,19 @@ class Exporter:
         head = self._ledger.head(name)
         self._newest.labels(name).set(head.epoch.number if head else 0)
         if head is not None:
-            self._export_head(name, head)
+            self._recorded.labels(name).set(head.recorded_ms / 1000)
+            planned = head.epoch.lineage.batch_timestamp_ms if head.epoch.lineage else 0
+            self._lag.labels(name).set(max(0, head.recorded_ms - planned) / 1000 if planned else 0)
+            self._says_time(name, head.epoch.time)
+            if head.epoch.windows is not None:
+                self._windows.labels(name).set(head.epoch.windows.open.rows)
 
     def _begin_at_zero(self, name: str) -> None:
         # Of a series that appears with its first event, Prometheus cannot tell that it has increased.
         for outcome in (_COMMITTED, _ADOPTED, *_OUTCOMES.values()):
             self._epochs.labels(name, outcome)
-        self._rows.labels(name)
-        self._late.labels(name)
-        self._bad.labels(name)
-        self._repeated.labels(name)
-        self._behind.labels(name)
-        self._dropped.labels(name)
+        for counter in (self._rows, self._late, self._bad, self._repeated, self._behind, self._dropped):
+            counter.labels(name)
 
     def _count(self, record: EpochRecord) -> None:
         name, epoch = record.pipeline, record.epoch
@@ -191,14 +179,6 @@ class Exporter:
         self._dropped.labels(name).inc(epoch.windows.dropped if epoch.windows and epoch.adoption is None else 0)
         for phase, seconds in record.phases:
             self._phases.labels(name, phase).observe(seconds)
-
-    def _export_head(self, name: str, head: EpochRecord) -> None:
-        self._recorded.labels(name).set(head.recorded_ms / 1000)
-        planned = head.epoch.lineage.batch_timestamp_ms if head.epoch.lineage else 0
-        self._lag.labels(name).set(max(0, head.recorded_ms - planned) / 1000 if planned else 0)
-        self._says_time(name, head.epoch.time)
-        if head.epoch.windows is not None:
-            self._windows.labels(name).set(head.epoch.windows.open.rows)
 
     def _says_time(self, name: str, time: EpochTime | None) -> None:
         # A series of numbers that nobody said would read as 1970, so there is none until there is a word.

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Shell", "Spec", "Provenance", "Undrawable", "clock", "embedded", "facts", "put", "svg"]
 
-
 # ---- Turns a Vega-Lite chart into SVG that belongs into the page: its colours, its fonts, nothing that could run.
 #
 # The chart is drawn here and not in the reader's browser: the page then needs no chart library, opens at once, prints

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.protocol.sink import Superseded
 from onceonly_checkpoints.chain import GENESIS
 from onceonly_checkpoints.epoch import Fence, Marker
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from onceonly.protocol.batch import AsOf
-
 
 _LOST = "the destination was restored or created again, or the fence was never installed"
 
@@ -91,11 +91,10 @@ def elsewhere(sink: str, epoch: int, holds: int | None) -> OnceOnlyError:
     ``holds`` is the epoch whose rows it holds, ``None`` where that is not known.
     """
     held_rows = "those of no epoch that is known" if holds is None else f"those of epoch {holds}" if holds else "none"
-    return refuse(
-        "E110",
-        problem=f"{sink} should be at epoch {epoch}, whose rows it does not hold: it has {held_rows}.",
-        cause="it was written or restored after the plan was printed",
-        next="run the command once more without --yes and read its plan",
+    return misused(
+        f"{sink} should be at epoch {epoch}, whose rows it does not hold: it has {held_rows}.",
+        "it was written or restored after the plan was printed",
+        "run the command once more without --yes and read its plan",
     )
 
 

@@ -11,6 +11,7 @@ from typing import cast
 from urllib.parse import quote, urlencode
 
 from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.protocol import Inspectable
 from onceonly.protocol.sink import UNADDRESSED, Sink
 
@@ -45,19 +46,17 @@ def sink_from_address(address: str, ledger: str | None = None) -> Sink:
     """
     kind, colon, rest = address.partition(":")
     if kind == UNADDRESSED:
-        raise refuse(
-            "E110",
-            problem=f"No address leads to the sink {rest}.",
-            cause="its class has no address and no from_address() of its own: only a query that makes it finds it",
-            next="implement address and from_address(), then start the query once: the ledger learns the address",
+        raise misused(
+            f"No address leads to the sink {rest}.",
+            "its class has no address and no from_address() of its own: only a query that makes it finds it",
+            "implement address and from_address(), then start the query once: the ledger learns the address",
         )
     point = next((entry_point for entry_point in entry_points(group=GROUP) if entry_point.name == kind), None)
     if not colon or not rest or point is None:
-        raise refuse(
-            "E110",
-            problem=f"{address!r} is not the address of a sink.",
-            cause=f"an address is <kind>:<target>, with a kind out of: {', '.join(kinds())}",
-            next="see the addresses of every pipeline: onceonly status; for a sink of your own kind: "
+        raise misused(
+            f"{address!r} is not the address of a sink.",
+            f"an address is <kind>:<target>, with a kind out of: {', '.join(kinds())}",
+            "see the addresses of every pipeline: onceonly status; for a sink of your own kind: "
             f'publish its class in your package, [project.entry-points."{GROUP}"] {_word(kind)} = "module:Class"',
         )
     sink = _load(point).from_address(address)
@@ -78,11 +77,10 @@ def keyed(address: str, key: Sequence[str]) -> str:
         return f"{address}{'&' if '?' in address.rpartition('#')[2] else '?'}{parameter}"
     if kind == "delta":
         return f"{address}{'&' if '#' in address else '#'}{urlencode([('key', name) for name in key])}"
-    raise refuse(
-        "E110",
-        problem=f"A {kind} sink takes no key.",
-        cause="its rows are only added",
-        next="leave key out, or write it into the address as the sink itself spells it",
+    raise misused(
+        f"A {kind} sink takes no key.",
+        "its rows are only added",
+        "leave key out, or write it into the address as the sink itself spells it",
     )
 
 

@@ -74,8 +74,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from onceonly.errors import refuse
-from onceonly.errors.options import typed
+from onceonly.errors.options import misused, typed
 from onceonly.protocol.batch import Batch
 from onceonly.protocol.values import Capabilities, Peek, Position
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
@@ -327,11 +326,10 @@ class SinkBase(ABC):
         Raises:
             ConfigurationError: E110, always.
         """
-        raise refuse(
-            "E110",
-            problem=f"{cls.__name__} is not found by an address: {address!r}.",
-            cause="the class has no from_address() of its own",
-            next="implement address and from_address(); until then use the sink in the query that makes it",
+        raise misused(
+            f"{cls.__name__} is not found by an address: {address!r}.",
+            "the class has no from_address() of its own",
+            "implement address and from_address(); until then use the sink in the query that makes it",
         )
 
     @property

@@ -112,10 +112,9 @@ class Division:
             expected = " or ".join(filter(None, (self.quality.breaks(sinks), *limits)))
             bad = f"every row that breaks {expected}" if expected else ""
             if self.quality.quarantine:
-                outputs[self.quality.quarantine.id] = (
-                    BAD,
-                    f"{' and '.join(filter(None, (bad, self._aside_text)))}{self.quality.retention_text}",
-                )
+                aside = "all rows of an epoch that breaks a check" if self.aside else ""
+                text = f"{' and '.join(filter(None, (bad, aside)))}{self.quality.retention_text}"
+                outputs[self.quality.quarantine.id] = BAD, text
         if self.dedupe:
             once = f"{self.dedupe.named}, of which one was let through in the {self.dedupe.within} before"
             outputs[self.dedupe.keeper.id] = (
@@ -130,10 +129,6 @@ class Division:
         quality = self.quality.checks if self.quality else {}
         of_outputs = [Check(name, sql, output.name) for output in self.outputs for name, sql in output.checks.items()]
         return (*(Check(name, sql) for name, sql in quality.items()), *of_outputs)
-
-    @property
-    def _aside_text(self) -> str:
-        return "all rows of an epoch that breaks a check" if self.aside else ""
 
     @property
     def aside(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments
 from onceonly.protocol import Sink
 from onceonly.quality.quality import SUMS, Quality, check_named
 from onceonly.quality.spark_outputs import OutputSpec
@@ -17,7 +17,6 @@ from onceonly.spark.expression_check import text_of
 
 if TYPE_CHECKING:
     from onceonly.quality.spark_outputs import Column
-
 
 MOST = 16
 """How many outputs an epoch may have: each is a digest in every marker, and a column in what is staged."""

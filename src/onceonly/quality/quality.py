@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.arguments import checks_arguments
-from onceonly.errors.options import Duration, meaningless, unfit
+from onceonly.errors.options import Duration, checks_arguments, meaningless, misused, unfit
 from onceonly.machine.admission import spelled
 from onceonly.protocol import HasConstraints, HostsStores, ReplacesRows, Sink
 from onceonly.protocol.capabilities import SeenIdsStore
@@ -22,7 +21,6 @@ from onceonly_checkpoints.epoch_time import milliseconds
 if TYPE_CHECKING:
     from onceonly.quality.spark_outputs import Column
     from onceonly.quality.spark_row_rules import Demanded
-
 
 MOST = 100
 """How many expectations a call may have: each is counted in the action that stages the rows, and by name in markers."""
@@ -172,11 +170,10 @@ def check(quality: Quality | None, sinks: Sequence[Sink], *, limited: bool = Fal
         without = "as no sink knows constraints of its destination" if quality.quarantine else "where no quarantine= is"
         raise meaningless("Quality", "expect", expect, f'conditions by name, {{"amount": "amount >= 0"}}, {without}')
     if (named := _sink_on_same_target(quality.quarantine, sinks)) is not None:
-        raise refuse(
-            "E110",
-            problem=f"Quality(quarantine=) is the target of {named}, too.",
-            cause="invalid rows have other columns, and need a table without valid rows",
-            next="give the quarantine a table or a topic that no other sink of the query writes to",
+        raise misused(
+            f"Quality(quarantine=) is the target of {named}, too.",
+            "invalid rows have other columns, and need a table without valid rows",
+            "give the quarantine a table or a topic that no other sink of the query writes to",
         )
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments, misused
 from onceonly.protocol import ReadsRows, Sink
 from onceonly.protocol.capabilities import Span
 from onceonly.spark import digest
@@ -132,11 +131,10 @@ def _parsed(rows: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[BadRow]:
 def _unreadable(sink: Sink) -> Exception:
     able = isinstance(sink, ReadsRows)
     rows = "a topic or table that was created again, shares its numbers with another sink, or mixes epochs in its files"
-    return refuse(
-        "E110",
-        problem=f"Rows of {sink.id} cannot be shown by epoch.",
-        cause=f"the target does not record the epoch of a row: {rows}" if able else "such a sink is only written",
-        next=f"look at columns reasons and row where they lie: {sink.address}",
+    return misused(
+        f"Rows of {sink.id} cannot be shown by epoch.",
+        f"the target does not record the epoch of a row: {rows}" if able else "such a sink is only written",
+        f"look at columns reasons and row where they lie: {sink.address}",
     )
 
 
@@ -240,4 +238,4 @@ def _within(columns: StructType) -> StructType:
 
 
 def _unread(problem: str, cause: str, remedy: str) -> Exception:
-    return refuse("E110", problem=f"bad_rows() {problem}", cause=cause, next=remedy)
+    return misused(f"bad_rows() {problem}", cause, remedy)

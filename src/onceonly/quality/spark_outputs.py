@@ -33,11 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
-
 # ---- Count rows with outputs in the driver, as digest metrics.
 #
 # For few rows Spark takes longer to compile than to read.
-
 
 if TYPE_CHECKING:
     import pyarrow as pa

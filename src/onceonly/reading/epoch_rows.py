@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors import OnceOnlyError
+from onceonly.errors.options import checks_arguments, misused
 from onceonly.protocol import ReadsRows, Sink
 from onceonly.protocol.capabilities import EpochExpired, NotVersioned
 from onceonly.protocol.registry import sink_from_address
@@ -164,7 +163,9 @@ class _Question:
         with ExitStack() as stack:
             target = sink if isinstance(sink, Sink) else stack.enter_context(closing(self._sink_of_id(sink)))
             handle = stack.enter_context(as_of.handle(target, self.pipeline))
-            with self._refusing(handle, point.epoch):
+            with as_of.refusing(
+                handle.id, self.pipeline, point.epoch, self.ledger.address, lambda: self._way_out(handle)
+            ):
                 if not isinstance(handle, ReadsRows):
                     raise NotVersioned
                 if self.spark is not None:
@@ -176,24 +177,12 @@ class _Question:
             next((pipeline.sinks for pipeline in self.ledger.pipelines() if pipeline.name == self.pipeline), ())
         )
         if sink not in addresses:
-            raise refuse(
-                "E110",
-                problem=f'The ledger knows no address of {sink} any more, a sink of "{self.pipeline}".',
-                cause="the sink was dropped from the pipeline, or the ledger was created again",
-                next=f"read_at(..., sink=...) with a sink of its own on the target, called {sink}",
+            raise misused(
+                f'The ledger knows no address of {sink} any more, a sink of "{self.pipeline}".',
+                "the sink was dropped from the pipeline, or the ledger was created again",
+                f"read_at(..., sink=...) with a sink of its own on the target, called {sink}",
             )
         return sink_from_address(addresses[sink], self.ledger_argument)
-
-    # ---- errors of rows that cannot be read
-
-    @contextmanager
-    def _refusing(self, sink: Sink, epoch: int) -> Generator[None]:
-        try:
-            yield
-        except EpochExpired as gone:
-            raise as_of.gone_at(sink.id, self.pipeline, epoch, gone, self._way_out(sink)) from gone
-        except NotVersioned as reason:
-            raise as_of.not_versioned(sink.id, self.pipeline, epoch, reason, self.ledger.address) from reason
 
     def _way_out(self, sink: Sink) -> str:
         """Name the oldest readable epoch, or if not even the newest is readable, the command that shows why."""

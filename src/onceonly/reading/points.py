@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -10,12 +9,12 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments, misused
 from onceonly.machine.admission import OPTIONS
 from onceonly.machine.event_time import text
 from onceonly.protocol import ReadsRows, Sink
@@ -24,7 +23,7 @@ from onceonly.reading import as_of
 from onceonly.runtime.runs import process
 from onceonly_checkpoints.epoch import Columns, Epoch, EpochRecord, Receipt
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, NoLedger, Pin, Pipeline
-from onceonly_checkpoints.model import SourceOffsets, one_line, position_text, table
+from onceonly_checkpoints.model import one_line, position_text, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,11 +142,10 @@ def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) 
     on_record = ledger.epochs(pipeline, epoch, epoch) if epoch != "latest" else [head] if head else []
     if not on_record and (epoch != "latest" or all(entry.name != pipeline for entry in ledger.pipelines())):
         missing_epoch = "no epoch" if epoch == "latest" else f"no epoch {epoch}"
-        return refuse(
-            "E110",
-            problem=f'Pipeline "{pipeline}" has {missing_epoch} on record.',
-            cause="another name or number, another ledger, or an epoch that is not committed yet",
-            next=f"onceonly epochs list --query {shlex.quote(pipeline)} --ledger {address}",
+        return misused(
+            f'Pipeline "{pipeline}" has {missing_epoch} on record.',
+            "another name or number, another ledger, or an epoch that is not committed yet",
+            f"onceonly epochs list --query {shlex.quote(pipeline)} --ledger {address}",
         )
     lacking = f"epoch {on_record[-1].epoch.number} lacks {', '.join(_lacking(on_record[-1]))}" if on_record else ""
     return refuse(
@@ -168,11 +166,8 @@ def opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
         return
     from onceonly_checkpoints.ledger.sql import SqlLedger
 
-    sql_ledger = SqlLedger(os.fspath(ledger))
-    try:
+    with closing(SqlLedger(os.fspath(ledger))) as sql_ledger:
         yield sql_ledger
-    finally:
-        sql_ledger.close()
 
 
 def _lacking(record: EpochRecord) -> list[str]:
@@ -255,11 +250,10 @@ def _choose_pipeline(ledger: Ledger, query: str | None) -> str:
         return str(query)
     if query is None and len(names) == 1:
         return names[0]
-    raise refuse(
-        "E110",
-        problem="Which pipeline?" if query is None else f'The ledger does not know a pipeline "{query}".',
-        cause=f"the ledger knows: {', '.join(names) or 'none'}",
-        next=f"history(ledger, NAME), with a name of: onceonly status --ledger {shlex.quote(ledger.address)}",
+    raise misused(
+        "Which pipeline?" if query is None else f'The ledger does not know a pipeline "{query}".',
+        f"the ledger knows: {', '.join(names) or 'none'}",
+        f"history(ledger, NAME), with a name of: onceonly status --ledger {shlex.quote(ledger.address)}",
     )
 
 
@@ -268,17 +262,6 @@ def _series(kind: str, values: Iterable[Any]) -> pd.Series[Any]:
 
     made: pd.Series[Any] = pd.Series(list(values), dtype="object" if kind == _TIME else kind)
     return pd.to_datetime(made, unit="ms", utc=True).astype(_TIME) if kind == _TIME else made
-
-
-def _offsets(offsets: SourceOffsets) -> dict[str, Any]:
-    return {source: _parsed(text) for source, text in offsets.entries}
-
-
-def _parsed(text: str | None) -> Any:
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError:
-        return text
 
 
 def _confirmed(record: EpochRecord) -> Sequence[str]:
@@ -291,8 +274,8 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[EpochRecord], Any]]] = {
     "epoch": ("int64", lambda record: record.epoch.number),
     "rows": ("int64", lambda record: record.epoch.rows),
     "batch": ("Int64", lambda record: record.epoch.lineage.batch_id if record.epoch.lineage else None),
-    "start": ("object", lambda record: _offsets(record.epoch.written.start)),
-    "end": ("object", lambda record: _offsets(record.epoch.written.end)),
+    "start": ("object", lambda record: record.epoch.written.start.parsed),
+    "end": ("object", lambda record: record.epoch.written.end.parsed),
     "planned": (_TIME, lambda record: record.epoch.lineage.batch_timestamp_ms if record.epoch.lineage else None),
     "watermark": (_TIME, lambda record: (record.epoch.lineage.watermark_ms or None) if record.epoch.lineage else None),
     "recorded": (_TIME, lambda record: record.recorded_ms or None),

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments
 from onceonly.faults import Point
 from onceonly.machine import admission
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide
 from onceonly.protocol import Batch, Inspectable, ReadsRows, Sink
 from onceonly.protocol.capabilities import implements
+from onceonly.reading.points import opened
 from onceonly.replay import rerun_request
 from onceonly.replay.read_back import all_of
 from onceonly.runtime import ledger_sync, operator_epoch, sink_refusals
@@ -144,7 +145,7 @@ def publish(
             cannot be swapped.
         OnceOnlyError: E301 the answer was lost. E401 another driver opened the pipeline. Also errors of the sinks.
     """
-    with rerun_request.opened(ledger) as open_ledger, _opened(source, name) as rerun, closing(copy.copy(sink)) as own:
+    with opened(ledger) as open_ledger, _opened(source, name) as rerun, closing(copy.copy(sink)) as own:
         of = Publication(over, own, name, rerun, open_ledger)
         return carry_out(of, plan(of), spark)
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.audit.certificate import NAMED, Certificate, Query, Unreadable, certify
 from onceonly.errors import OnceOnlyError
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments
 from onceonly.protocol import Estimate, Sink
+from onceonly.reading.points import opened
 from onceonly.replay import rerun_request
 from onceonly.replay.replay_windows import Take, WindowReplay
 from onceonly.replay.spark_replay import Replay
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from onceonly.protocol import SparkSession
     from onceonly.replay.spark_replay import Job
-
 
 # ---- Digests of recorded epochs, computed again through the user's own query.
 
@@ -128,7 +128,7 @@ def recompute(
             missing input as no rows.
         IdentityError: E236 Spark ran another batch: the query is not the one on record.
     """
-    with rerun_request.opened(ledger) as open_ledger:
+    with opened(ledger) as open_ledger:
         epoch_records, address = open_ledger.epochs(pipeline), open_ledger.address
     requested = rerun_request.demanded(pipeline, epoch_records, epochs)
     replay = Replay(spark, job, epoch_records, rerun_request.checkpoint(epoch_records, checkpoint), address, transform)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly import faults
 from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.faults import Point
 from onceonly.machine import division_rules as windows
 from onceonly.protocol import Estimate, Sink
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from onceonly.protocol import SparkSession
     from onceonly.replay.spark_replay import Job
-
 
 # ---- Rebuild window state in its sink by an epoch of its own.
 #
@@ -261,11 +261,10 @@ class WindowReplay:
     def _demand(self, definition: Definition, epoch: Epoch) -> None:
         if epoch.windows is None or definition.fingerprint == epoch.windows.definition:
             return
-        raise refuse(
-            "E110",
-            problem=f'Epoch {epoch.number} of "{self._pipeline}" was written by other windows.',
-            cause="windows, trigger, values or lateness were others, or the rows have other types",
-            next="give the Windows that the query was started with",
+        raise misused(
+            f'Epoch {epoch.number} of "{self._pipeline}" was written by other windows.',
+            "windows, trigger, values or lateness were others, or the rows have other types",
+            "give the Windows that the query was started with",
         )
 
     @property

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Literal
 
 from onceonly.api.arguments import Arguments, Storage, check_name, check_transform
 from onceonly.api.wrapper import ExactlyOnce
-from onceonly.errors import refuse
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments, misused
 from onceonly.machine.facts import Replays
 from onceonly.machine.publish import standing_since
 from onceonly.protocol import ReadsRows, Sink
 from onceonly.protocol.capabilities import EPOCH
 from onceonly.reading.epoch_rows import read_at
+from onceonly.reading.points import opened
 from onceonly.replay import rerun_request
 from onceonly.replay.rerun_request import RerunRequest
 from onceonly.replay.rerun_windows import windowed
@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from onceonly.replay.rerun_windows import Windowed
     from onceonly.replay.spark_replay import Each, Job
 
-
 # ---- Diff the rows of two targets as bags, by recorded epoch.
-
 
 SHOWN = 10
 """Rows of each side that are brought to the driver."""
@@ -168,11 +166,10 @@ class Rerun:
         """Compare the rows of both sinks as of the last epoch."""
         (_, first), (newest, last) = self.held[0], self.held[-1]
         if not self.is_complete:
-            raise refuse(
-                "E110",
-                problem=f"{self.sink.id} holds rows from epoch {first.first} of {first.pipeline} on, replaced by key.",
-                cause="rows that were written under other keys before are in only one of the two",
-                next="run all epochs again, from the first on, into a target that holds nothing",
+            raise misused(
+                f"{self.sink.id} holds rows from epoch {first.first} of {first.pipeline} on, replaced by key.",
+                "rows that were written under other keys before are in only one of the two",
+                "run all epochs again, from the first on, into a target that holds nothing",
             )
         before = read_at(first.pipeline, last.last, against, ledger=self.ledger, spark=spark)
         after = read_at(self.name, newest.number, self.sink, ledger=self.ledger, spark=spark)
@@ -230,7 +227,7 @@ def rerun(
     own = name or f"{pipeline}~v2"
     _check_name(own, pipeline)
     check_transform(transform)
-    with rerun_request.opened(ledger) as open_ledger:
+    with opened(ledger) as open_ledger:
         epoch_records, address = open_ledger.epochs(pipeline), open_ledger.address
         places = {entry.name: dict(entry.sinks) for entry in open_ledger.pipelines() if entry.epoch}
     by_number = {record.epoch.number: record.epoch for record in epoch_records}
@@ -240,8 +237,12 @@ def rerun(
     unopened = copy.copy(into)
     request = RerunRequest(pipeline, own, requested, epoch_records, unopened, address, transform is not None)
     request.demand_target(places, panes=windows is not None)
-    if windows:
-        _check_coalesce(coalesce)
+    if windows and coalesce != 1:
+        raise misused(
+            "Windows cannot be stepped over several epochs as one.",
+            "each epoch is a moment, at which they fire and close",
+            "leave coalesce out: one batch for each epoch",
+        )
     over = windowed(request, windows, places.get(pipeline, {})) if windows else None
     replay = Replay(spark, job, epoch_records, rerun_request.checkpoint(epoch_records, checkpoint), address)
     done = request.held()
@@ -261,21 +262,10 @@ def rerun(
 def _check_name(own: str, pipeline: str) -> None:
     check_name(own)
     if own == pipeline:
-        raise refuse(
-            "E110",
-            problem=f'A backfill of "{pipeline}" cannot have its name.',
-            cause="it is a pipeline of its own, with its own fence, markers and records",
-            next=f"leave the name out, or give another one: {pipeline}~v2",
-        )
-
-
-def _check_coalesce(coalesce: int) -> None:
-    if coalesce != 1:
-        raise refuse(
-            "E110",
-            problem="Windows cannot be stepped over several epochs as one.",
-            cause="each epoch is a moment, at which they fire and close",
-            next="leave coalesce out: one batch for each epoch",
+        raise misused(
+            f'A backfill of "{pipeline}" cannot have its name.',
+            "it is a pipeline of its own, with its own fence, markers and records",
+            f"leave the name out, or give another one: {pipeline}~v2",
         )
 
 

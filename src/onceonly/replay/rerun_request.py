@@ -5,17 +5,17 @@ from __future__ import annotations
 import copy
 import os
 import shlex
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.protocol import Inspectable, Sink
 from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_checkpoints.ledger.sql import SqlLedger
 
 Held = tuple[tuple[Epoch, ReplayedEpochs], ...]
 """Epochs of a rerun, each with what it ran again."""
@@ -63,22 +63,20 @@ class RerunRequest:
         ``places`` has, for each pipeline with an epoch, addresses by sink id.
         """
         if own := self.among(self.into, places.get(self.pipeline, {}).values()):
-            raise refuse(
-                "E110",
-                problem=f'A backfill of "{self.pipeline}" cannot write into {self.into.address}.',
-                cause=f"that is one of the pipeline's own sinks ({own}), and you would get every row twice",
-                next="name a target that holds nothing",
+            raise misused(
+                f'A backfill of "{self.pipeline}" cannot write into {self.into.address}.',
+                f"that is one of the pipeline's own sinks ({own}), and you would get every row twice",
+                "name a target that holds nothing",
             )
         addresses = places.get(self.own, {}).values()
         if not addresses or self.into.address in addresses:
             return
         first = next(iter(addresses))
         remedy = f"continue there: {self.command(into=first, panes=panes)}"
-        raise refuse(
-            "E110",
-            problem=f'"{self.own}" has gone to {first}, and cannot continue in {self.into.address}.',
-            cause="a backfill of this name began before, into another target",
-            next=f"{remedy}\nor give this one a name of its own: --as NAME",
+        raise misused(
+            f'"{self.own}" has gone to {first}, and cannot continue in {self.into.address}.',
+            "a backfill of this name began before, into another target",
+            f"{remedy}\nor give this one a name of its own: --as NAME",
         )
 
     def among(self, sink: Sink, addresses: Collection[str]) -> str:
@@ -134,16 +132,6 @@ LedgerOrPath = str | os.PathLike[str] | Ledger
 """Where a pipeline is recorded: an SQLAlchemy URL, the path of a SQLite file, or an opened ledger."""
 
 
-@contextmanager
-def opened(ledger: LedgerOrPath) -> Generator[Ledger]:
-    """Open the ledger, and close it at the end unless it was open before."""
-    if isinstance(ledger, str | os.PathLike):
-        with closing(SqlLedger(os.fspath(ledger))) as made:
-            yield made
-    else:
-        yield ledger
-
-
 def demanded(pipeline: str, records: Sequence[EpochRecord], epochs: range | None, begun: int = 1) -> range:
     """Return the numbers of the requested epochs, by default all from ``begun`` on (E110: some are not on record)."""
     numbers = [record.epoch.number for record in records]
@@ -153,11 +141,10 @@ def demanded(pipeline: str, records: Sequence[EpochRecord], epochs: range | None
     if not requested or lacking:
         held = f"it holds epochs {min(numbers)}..{max(numbers)}" if numbers else "it holds none"
         missing = f"epoch {min(lacking)} of" if lacking else "an epoch of"
-        raise refuse(
-            "E110",
-            problem=f'The ledger does not hold {missing} "{pipeline}".',
-            cause=held,
-            next="name epochs that are on record, the first and the last one",
+        raise misused(
+            f'The ledger does not hold {missing} "{pipeline}".',
+            held,
+            "name epochs that are on record, the first and the last one",
         )
     return requested
 

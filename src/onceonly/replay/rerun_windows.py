@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.event_time import event_time_argument
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import PreviousClock
@@ -103,11 +104,10 @@ def _begun(request: RerunRequest) -> Epoch:
     batches = request.batches
     first = batches[0] if batches else None
     if first is None or any(epoch.windows is None for epoch in batches):
-        raise refuse(
-            "E110",
-            problem=f"There are no windows in {request.text}.",
-            cause="its query has no windows=, or had none then; and the recorded time does not fit other windows",
-            next=f"run its rows again: {request.command(panes=False)}",
+        raise misused(
+            f"There are no windows in {request.text}.",
+            "its query has no windows=, or had none then; and the recorded time does not fit other windows",
+            f"run its rows again: {request.command(panes=False)}",
         )
     epochs = {record.epoch.number: record.epoch for record in request.records}
     since = began(epochs, first.number, pipeline=request.pipeline, ledger=request.ledger)
@@ -121,11 +121,10 @@ def _begun(request: RerunRequest) -> Epoch:
 
 
 def _in_the_middle(request: RerunRequest, begins: int, anew: int | None, cause: str) -> OnceOnlyError:
-    return refuse(
-        "E110",
-        problem=f"The windows of {request.text} are not those of one beginning.",
-        cause=cause,
-        next=f"run all of them again: {request.command(first=begins, last=None if anew is None else anew - 1)}",
+    return misused(
+        f"The windows of {request.text} are not those of one beginning.",
+        cause,
+        f"run all of them again: {request.command(first=begins, last=None if anew is None else anew - 1)}",
     )
 
 

@@ -15,6 +15,7 @@ from itertools import groupby
 from onceonly import faults
 from onceonly.audit.rules_records import became, unread
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.acceptance import GAPS, Stop, applicable
@@ -51,7 +52,6 @@ from onceonly_checkpoints.storage import Readable
 Give = Callable[[Sequence[Step], Callable[[Step, Batch], None]], None]
 """Passes each step's rows on, in order, from another sink or from the source: steps of one sink and one kind of origin.
 The batch has their digest once they were read, which is before the call returns."""
-
 
 _READ = frozenset({OriginKind.SINK, OriginKind.SOURCE})
 """Kinds of origins whose rows Spark reads."""
@@ -200,7 +200,7 @@ def _hindered(of: Pipeline, request: RewindRequest, hindrance: Hindered, facts: 
     audit = f"see the epochs of the sinks: onceonly audit {of.where.query}"
     match hindrance:
         case UnknownTarget():
-            return refuse("E110", problem=hindrance.problem, cause=hindrance.cause, next=audit)
+            return misused(hindrance.problem, hindrance.cause, audit)
         case UnexpectedPosition():
             position_details = {"sink": hindrance.sink, "stands": hindrance.sink_epoch, "cause": hindrance.cause}
             remedy = rewound(of.where, hindrance.instead)
@@ -279,16 +279,11 @@ def _given_up(of: Pipeline, sink_epochs: Mapping[str, int], newest: int) -> Adop
     refused = last(of.ledger, of.name)
     if refused and refused.code == "E209":
         return applicable(AdoptionKind.ACCEPT_CHANGE, refused)
-    behind = _as_behind(sink_epochs, newest)
+    lacking = tuple(sink for sink, epoch in sink_epochs.items() if epoch < newest)
+    behind = Stop("E207", lacking, min(sink_epochs.values()) + 1, newest) if lacking else None
     if behind is None and refused and refused.code in GAPS:
         behind = refused
     return applicable(AdoptionKind.ACCEPT_LOSS, behind)
-
-
-def _as_behind(sink_epochs: Mapping[str, int], newest: int) -> Stop | None:
-    """Return the stop of the query's next start, or ``None`` if no sink is behind."""
-    lacking = tuple(sink for sink, epoch in sink_epochs.items() if epoch < newest)
-    return Stop("E207", lacking, min(sink_epochs.values()) + 1, newest) if lacking else None
 
 
 # ---- Execution.

@@ -85,14 +85,7 @@ class Replay:
         """Return rows as written: through ``transform=``."""
         return self.transform(rows) if self.transform else rows
 
-    def run(
-        self,
-        epochs: range,
-        each: Each,
-        *,
-        state: StateFrom = StateFrom.COPIED,
-        coalesce: int = 1,
-    ) -> None:
+    def run(self, epochs: range, each: Each, *, state: StateFrom = StateFrom.COPIED, coalesce: int = 1) -> None:
         """Run epochs again, oldest first. Those without a batch are left out.
 
         ``epochs`` are dense numbers, of which up to ``coalesce`` consecutive ones run as one batch. ``each`` gets the
@@ -180,7 +173,12 @@ class Replay:
         def batch(df: DataFrame, batch_id: int) -> None:
             came.append(batch_id)
             try:
-                self._hand_on(step, df, batch_id, each)
+                engine = engine_for(df)
+                self._check(step, engine.discover(df), partial(engine.file_size, df), batch_id)
+                if step.is_requested:
+                    each(step.records, self.shaped(df))
+                else:
+                    df.write.format("noop").mode("append").save()
             except BaseException as error:
                 stopped.append(error)
                 # On any other error, Spark's side would wait for an answer for ever.
@@ -225,14 +223,6 @@ class Replay:
         about = {"pipeline": self._pipeline, "epoch": step.last, "ledger": self.ledger}
         return refuse("E236", what=what, found=str(actual), recorded=str(recorded), **about)
 
-    def _hand_on(self, step: Step, df: DataFrame, batch_id: int, each: Each) -> None:
-        engine = engine_for(df)
-        self._check(step, engine.discover(df), partial(engine.file_size, df), batch_id)
-        if step.is_requested:
-            each(step.records, self.shaped(df))
-        else:
-            df.write.format("noop").mode("append").save()
-
     def _check(self, step: Step, run: Run, size: input.Size, batch_id: int) -> None:
         """Check that this is the recorded batch, before any row of it is read."""
         if batch_id != step.batch_id:
@@ -273,38 +263,3 @@ def _listed(files: Sequence[Any]) -> list[tuple[str, str, int]]:
 def _unfit(problem: str, next_: str) -> OnceOnlyError:
     cause = "each recorded batch is started on its own, from a checkpoint that is made for it"
     return misused(f"Recorded epochs cannot be replayed with {problem}.", cause, next_)
-
-
-def replayed(
-    spark: SparkSession,
-    job: Job,
-    records: Sequence[EpochRecord],
-    checkpoint: str,
-    *,
-    each: Callable[[EpochRecord, DataFrame], None],
-    epochs: range | None = None,
-    ledger: str,
-    state: str = "copied",
-    coalesce: int = 1,
-) -> None:
-    """Run recorded epochs again and pass each one's rows to a function. The source must still hold them.
-
-    Args:
-        spark: a classic session.
-        job: ``function(spark)`` that returns the query, not started: a DataFrame, or a DataStreamWriter.
-        records: with their file lists. All from the first on if state grows from the beginning.
-        checkpoint: the query's own. Replay checkpoints are created beside it, and removed.
-        each: gets record and rows, inside the batch's callback. For coalesced epochs it gets the last record. With
-            state it must read all rows, once.
-        epochs: dense numbers. ``None`` for all of ``records``.
-        ledger: address for commands in refusals.
-        state: ``"copied"`` from the checkpoint, or grown from the ``"beginning"``.
-        coalesce: run up to this number of consecutive epochs as one batch.
-
-    Raises:
-        OnceOnlyError: as :meth:`Replay.run`. An error of ``each`` passes through unchanged.
-    """
-    numbers = [record.epoch.number for record in records]
-    requested = epochs if epochs is not None else range(min(numbers, default=1), max(numbers, default=0) + 1)
-    replay = Replay(spark, job, records, checkpoint, ledger)
-    replay.run(requested, lambda ran, rows: each(ran[-1], rows), state=StateFrom(state), coalesce=coalesce)

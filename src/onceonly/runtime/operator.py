@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.machine import acceptance, event_time, opening
 from onceonly.machine.acceptance import Stop
 from onceonly.machine.event_time import PreviousTime
@@ -66,12 +67,7 @@ def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
 
 
 def adopt(
-    sinks: Sequence[Sink],
-    ledger: Ledger,
-    pipeline: str,
-    accepted: Adoption,
-    *,
-    start: SourceOffsets | None = None,
+    sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption, *, start: SourceOffsets | None = None
 ) -> Epoch | None:
     """Accept a refusal by an epoch without rows. The position moves only if that is the meaning of the kind.
 
@@ -121,11 +117,10 @@ def _named(kind: AdoptionKind, stop: Stop | None, base: Epoch | None) -> Slice |
 
 def another_range(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
     """Error if the newest refusal names other offsets than the operator saw."""
-    return refuse(
-        "E110",
-        problem=f'--{kind} was decided about another range than the one that stops pipeline "{pipeline}" now.',
-        cause="the query was started again while the plan was read, and was refused at other offsets",
-        next="stop what starts it again; run the command once more without --yes and read its plan",
+    return misused(
+        f'--{kind} was decided about another range than the one that stops pipeline "{pipeline}" now.',
+        "the query was started again while the plan was read, and was refused at other offsets",
+        "stop what starts it again; run the command once more without --yes and read its plan",
     )
 
 
@@ -186,11 +181,10 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
 
 def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
     """Error for a new pipeline whose name has epochs."""
-    return refuse(
-        "E110",
-        problem=f'Pipeline "{pipeline}" is at epoch {newest} already.',
-        cause="the name is that of a running pipeline, or the takeover was done before",
-        next=f"onceonly epochs list --query {shlex.quote(pipeline)}; a new pipeline needs its own name",
+    return misused(
+        f'Pipeline "{pipeline}" is at epoch {newest} already.',
+        "the name is that of a running pipeline, or the takeover was done before",
+        f"onceonly epochs list --query {shlex.quote(pipeline)}; a new pipeline needs its own name",
     )
 
 
@@ -282,11 +276,10 @@ def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: 
 
 def nothing_to_reset(pipeline: str) -> OnceOnlyError:
     """Error for a pipeline without open windows."""
-    return refuse(
-        "E110",
-        problem=f'No window of "{pipeline}" is open, so there is nothing to give up.',
-        cause="the name is another one, its query has no windows=, or they were given up already",
-        next=f"see its newest epoch: onceonly epochs list --query {shlex.quote(pipeline)}",
+    return misused(
+        f'No window of "{pipeline}" is open, so there is nothing to give up.',
+        "the name is another one, its query has no windows=, or they were given up already",
+        f"see its newest epoch: onceonly epochs list --query {shlex.quote(pipeline)}",
     )
 
 
@@ -342,41 +335,37 @@ def target(accepted: Adoption, last: Epoch | None, stop: Stop | None) -> SourceO
 
 def not_applicable(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
     """Error for an acceptance of another refusal than the newest."""
-    return refuse(
-        "E110",
-        problem=f'Nothing that --{kind} accepts stops pipeline "{pipeline}".',
-        cause="the query was not restarted since its last epoch, or it was refused for another reason",
-        next="restart the query; its message prints the command that applies",
+    return misused(
+        f'Nothing that --{kind} accepts stops pipeline "{pipeline}".',
+        "the query was not restarted since its last epoch, or it was refused for another reason",
+        "restart the query; its message prints the command that applies",
     )
 
 
 def _gone_elsewhere(pipeline: str, accepted: Adoption) -> OnceOnlyError:
     """Error if a sink that the acceptance does not name has lost the epoch too, and the ledger never recorded it."""
-    return refuse(
-        "E110",
-        problem=f'Epoch {accepted.last} of pipeline "{pipeline}" is in none of its sinks any more.',
-        cause=f"a sink that --{accepted.kind} does not name was restored or replaced after the refusal",
-        next="restart the query; its message prints the command that applies",
+    return misused(
+        f'Epoch {accepted.last} of pipeline "{pipeline}" is in none of its sinks any more.',
+        f"a sink that --{accepted.kind} does not name was restored or replaced after the refusal",
+        "restart the query; its message prints the command that applies",
     )
 
 
 def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
     """Error for a pipeline whose position is unknown."""
-    return refuse(
-        "E110",
-        problem=f'Pipeline "{pipeline}" has no epoch yet, so its position is unknown and there is nothing to adopt.',
-        cause="the name or the ledger is another one, or the query was not restarted since",
-        next="onceonly status; or give its position: --start OFFSETS",
+    return misused(
+        f'Pipeline "{pipeline}" has no epoch yet, so its position is unknown and there is nothing to adopt.',
+        "the name or the ledger is another one, or the query was not restarted since",
+        "onceonly status; or give its position: --start OFFSETS",
     )
 
 
 def nothing_to_retire(pipeline: str) -> OnceOnlyError:
     """Error for a pipeline that is no writer of a dataset."""
-    return refuse(
-        "E110",
-        problem=f'No epoch of "{pipeline}" records event time, so no reader waits for it.',
-        cause="the name is another one, or its query was given no event_time=",
-        next="name a writer of the dataset; another writer shows them: onceonly time show NAME",
+    return misused(
+        f'No epoch of "{pipeline}" records event time, so no reader waits for it.',
+        "the name is another one, or its query was given no event_time=",
+        "name a writer of the dataset; another writer shows them: onceonly time show NAME",
     )
 
 

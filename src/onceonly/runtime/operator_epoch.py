@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import OnceOnlyError
+from onceonly.errors.options import misused
 from onceonly.machine import coordinator, event_time, opening
 from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import Happening, Refusal
@@ -54,11 +55,10 @@ def opened(
 
 def went_on(pipeline: str, newest_epoch: int, shown: int) -> OnceOnlyError:
     """Error if the newest epoch is not the one of the plan that the operator saw."""
-    return refuse(
-        "E110",
-        problem=f'Pipeline "{pipeline}" is at epoch {newest_epoch}, and the plan was for epoch {shown}.',
-        cause="the query continued, or a sink was restored, after the plan was printed",
-        next="stop every driver; run the command once more without --yes and read its plan",
+    return misused(
+        f'Pipeline "{pipeline}" is at epoch {newest_epoch}, and the plan was for epoch {shown}.',
+        "the query continued, or a sink was restored, after the plan was printed",
+        "stop every driver; run the command once more without --yes and read its plan",
     )
 
 

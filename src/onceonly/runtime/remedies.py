@@ -482,10 +482,7 @@ _MANY = 10_000
 
 
 def open_epoch(
-    ledger: Ledger,
-    pipeline: Pipeline,
-    now_ms: int,
-    sink_epochs: Mapping[str, int] | None = None,
+    ledger: Ledger, pipeline: Pipeline, now_ms: int, sink_epochs: Mapping[str, int] | None = None
 ) -> InDoubtEpoch | None:
     """Return the epoch of a pipeline that was begun and is not in every sink.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly.errors import OnceOnlyError, mask
+from onceonly.errors.options import misused
 from onceonly.machine.acceptance import Stop, applicable
 from onceonly.machine.facts import Reading
 from onceonly.protocol import DetectsChanges, ReplacesRows, Sink
@@ -75,7 +76,7 @@ def refused(sink: Sink, where: CommandContext, newest_epoch: int, now: str) -> O
     if implements(sink, ReplacesRows, "reset_to"):
         remedy += f"\nor {emptied(where, [sink.id])}"
     remedy += f"\nor give the rows up: {where.adopt(given_up)}" if given_up else ""
-    return refuse("E110", problem=f"{problem}.", cause=cause, next=remedy)
+    return misused(f"{problem}.", cause, remedy)
 
 
 # ---- Epochs that a sink lacks when it leaves its pipeline.

@@ -31,7 +31,6 @@ from onceonly_checkpoints.storage import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 SHARED = "a directory that driver and executors share: exactly_once(..., storage=Storage(staging='/shared/staging'))"
 """What can be named in place of any that does not serve."""
 
@@ -43,10 +42,7 @@ _NOT_SHARED = (
     "what executors wrote is not there for the driver: they do not share the directory, or files were removed",
     f"name {SHARED}",
 )
-_BROKEN = (
-    "its disk or store",
-    f"repair it, then restart the query; or name another: {SHARED}",
-)
+_BROKEN = ("its disk or store", f"repair it, then restart the query; or name another: {SHARED}")
 
 _TOO_MANY = (
     "this process or this machine has too many files open",
@@ -73,7 +69,6 @@ _CLASSES: Mapping[type[OSError], tuple[str, str]] = {
     FileExistsError: _IN_THE_WAY,
 }
 """Drivers of fsspec raise these without a number."""
-
 
 _DRIVER = (
     "install the driver of fsspec for that store (s3fs, gcsfs, adlfs ...) and give both it and Spark the login by "

@@ -300,7 +300,9 @@ class StagedBatch:
         self._manifest = manifest
         self._directory = folder
         self._live = live
-        self._schema = _read_schema(manifest.schema)
+        import pyarrow as pa
+
+        self._schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest.schema)))
 
     @property
     def schema(self) -> pa.Schema:
@@ -413,12 +415,6 @@ def _flushed(folder: Directory) -> tuple[StagedFile, ...]:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         listed.append(StagedFile(name, size, rows))
     return tuple(listed)
-
-
-def _read_schema(text: str) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def folder_of(pipeline: str) -> str:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from onceonly.spark.engine import QueryPlan
 
-
 # ---- Without the rows that recorded epochs hold: ``Trim.keeps`` as expressions.
 #
 # A row whose position the batch does not offer ends the action: its columns are then not those of the source.

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from onceonly.spark.digest import Summed
 
-
 LOSSY = {"TextSocket": "socket", "MemoryStream": "memory"}
 """Sources that forget what they have handed out: part of their class's name, and what users call them."""
 

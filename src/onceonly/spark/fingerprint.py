@@ -28,7 +28,6 @@ from onceonly_checkpoints.code_version import PlanFingerprint
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame
 
-
 FORMAT = 1
 """Version of what is spelled here: raised by whoever changes the text of any plan or function."""
 

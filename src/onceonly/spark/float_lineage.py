@@ -102,18 +102,14 @@ def _trees(value: Any) -> Iterator[Node]:
         return
     first = value[0]
     if isinstance(first, Mapping) and "num-children" in first:
-        yield _tree(value)
+        made: list[Node] = []
+        for fields in reversed(value):
+            children = tuple(made.pop() for _ in range(fields["num-children"]))
+            made.append(Node(str(fields["class"]).rsplit(".", 1)[-1].rsplit("$", 1)[-1], fields, children))
+        yield made[-1]
     else:
         for each in value:
             yield from _trees(each)
-
-
-def _tree(nodes: list[Mapping[str, Any]]) -> Node:
-    made: list[Node] = []
-    for fields in reversed(nodes):
-        children = tuple(made.pop() for _ in range(fields["num-children"]))
-        made.append(Node(str(fields["class"]).rsplit(".", 1)[-1].rsplit("$", 1)[-1], fields, children))
-    return made[-1]
 
 
 _EXACT = re.compile(

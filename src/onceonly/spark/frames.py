@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from onceonly_checkpoints.epoch import Columns
 
-
 # ---- Types that Arrow carries in the form of another: what a column stands for where its Arrow type lies.
 #
 # PySpark hands VARIANT, GEOMETRY and GEOGRAPHY over as structs of their bytes, and a user-defined type as what it is

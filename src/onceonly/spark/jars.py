@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.spark import detect
 from onceonly.spark.versions import LINES, SparkVersion
 
@@ -120,11 +121,10 @@ def kafka_source_jars(cache: Path | None = None) -> list[Path]:
     line = detect.line_of(version)
     if line.kafka is None:
         versions = ", ".join(line.minor for line in LINES.values() if line.kafka)
-        raise refuse(
-            "E110",
-            problem=f"No jars of Spark's Kafka source are known for PySpark {version}.",
-            cause=f"those of Spark {versions} were tried, and each Spark needs its own",
-            next="with_kafka(builder): Spark then fetches the package of its own version, if there is one",
+        raise misused(
+            f"No jars of Spark's Kafka source are known for PySpark {version}.",
+            f"those of Spark {versions} were tried, and each Spark needs its own",
+            "with_kafka(builder): Spark then fetches the package of its own version, if there is one",
         )
     return fetched(_kafka_source(line, line.kafka), cache)
 
@@ -177,11 +177,10 @@ def run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
     absent = [artifact.file for artifact in artifacts if not (work / "lib" / artifact.file).is_file()]
     if failed or absent:
         names = ", ".join(absent) or f"that {', '.join(artifact.file for artifact in artifacts)} need"
-        raise refuse(
-            "E110",
-            problem=f"The jars {names} could not be fetched from Maven Central.",
-            cause="no network, a proxy that Java does not know, or a registry without them; output of Ivy:\n" + output,
-            next=f"open the network once, name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or put the files into {folder}",
+        raise misused(
+            f"The jars {names} could not be fetched from Maven Central.",
+            "no network, a proxy that Java does not know, or a registry without them; output of Ivy:\n" + output,
+            f"open the network once, name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or put the files into {folder}",
         )
 
 
@@ -195,11 +194,10 @@ def java_program() -> str:
     """Return the path of ``java`` in ``$JAVA_HOME``, else the first on the path (E110: there is none)."""
     java, home = find_java(), os.environ.get("JAVA_HOME")
     if java is None:
-        raise refuse(
-            "E110",
-            problem="Java is not installed.",
-            cause=f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH",
-            next="Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17;"
+        raise misused(
+            "Java is not installed.",
+            f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH",
+            "Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17;"
             " others: https://adoptium.net",
         )
     return java

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors.arguments import checks_arguments
+from onceonly.errors.options import checks_arguments
 from onceonly.protocol.capabilities import EPOCH
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.spark import digest

@@ -10,6 +10,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from py4j.java_gateway import JavaClass
+from py4j.protocol import Py4JError, Py4JJavaError
+
 from onceonly.machine.source_order import kafka_identity
 from onceonly.spark import engine
 from onceonly_checkpoints.storage import visible, without_secrets
@@ -33,8 +36,6 @@ def java_class(df: DataFrame, name: str) -> Any:
 
 def class_in(context: SparkContext, name: str) -> Any:
     """Return a Java class without a DataFrame, for code that outlives a batch."""
-    from py4j.java_gateway import JavaClass
-
     # Not ``context._jvm``, for the reason above.
     gateway: Any = context._gateway
     return JavaClass(name, gateway._gateway_client)
@@ -104,8 +105,6 @@ class Brokers:
 
     def identity(self, topics: Iterable[str]) -> str | None:
         """Identify the topics of these offsets, or ``None`` if brokers do not answer, or not in time."""
-        from py4j.protocol import Py4JError
-
         names = tuple(sorted(topics))
         try:
             if self._reader is not None:
@@ -119,8 +118,6 @@ class Brokers:
 
     def _by_source(self, names: tuple[str, ...]) -> str | None:
         """Ask the source's own client. ``None`` while the source recreates it, which it does after an error."""
-        from py4j.protocol import Py4JError
-
         # The field, not ``admin()``, which makes a client where there is none: that is for the source's own thread.
         client = self._reader._admin()
         try:
@@ -261,8 +258,6 @@ class HadoopFiles:
 
 @contextmanager
 def _missing_is_missing(path: str) -> Generator[None]:
-    from py4j.protocol import Py4JJavaError
-
     try:
         yield
     except Py4JJavaError as error:

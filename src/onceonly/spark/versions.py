@@ -173,12 +173,7 @@ def _schema(columns: StructType) -> pa.Schema:
 _4_3 = SparkVersion("4.3")
 _4_2 = replace(_4_3, minor="4.2", delta=Delta("delta-spark_4.2_2.13"), kafka="4.2.0")
 _4_1 = replace(
-    _4_2,
-    minor="4.1",
-    source_ids=_positions,
-    arrow_schema=_schema,
-    delta=Delta("delta-spark_4.1_2.13"),
-    kafka="4.1.3",
+    _4_2, minor="4.1", source_ids=_positions, arrow_schema=_schema, delta=Delta("delta-spark_4.1_2.13"), kafka="4.1.3"
 )
 
 
@@ -292,12 +287,10 @@ _3_5 = replace(
 LINES: Mapping[str, SparkVersion] = MappingProxyType({line.minor: line for line in (_3_5, _4_0, _4_1, _4_2, _4_3)})
 """Lines by minor version, oldest first."""
 
-
 # ---- Check the executors' Python after a task has failed.
 #
 # A job of its own checks whether executors can run Python tasks. It runs only after a failure: most epochs never run
 # Python on executors, depending on their size and sinks.
-
 
 _NEEDED = ("pyarrow", "onceonly", "onceonly_checkpoints", "onceonly_sinks")
 """What a task imports, whatever it does."""

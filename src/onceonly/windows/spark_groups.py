@@ -222,7 +222,7 @@ class Groups:
         return [(first, window.of(last)[0][1])] if self._is.sessions else window.of(first)
 
     def _windows(self, key: str, slices: list[Partial]) -> Iterator[Partial]:
-        slices.sort(key=_first)
+        slices.sort(key=lambda partial: partial.first)
         ranges: dict[Span, tuple[int, int]] = {}
         for at, partial in enumerate(slices):
             for span in self._spans(partial.first, partial.last):
@@ -259,10 +259,6 @@ _NOWHERE = WindowKey("", 0, 0)
 """Of a slice, which is a part of windows and none itself."""
 
 
-def _first(partial: Partial) -> int:
-    return partial.first
-
-
 def _numbers(at: Sequence[int]) -> pa.Array[Any]:
     import pyarrow as pa
 
@@ -294,7 +290,8 @@ def sliced(window: Window, rows: DataFrame, time: str, keys: Sequence[str]) -> t
     a column of ``bigint``, quoted as the keys are.
     """
     if isinstance(window, Sessions):
-        return _sessions(window, _keyless(rows, time, keys, _spread(time)), time, keys)
+        spread = f"IF({time} IS NULL, spark_partition_id(), -1) AS {quote(NOWHERE)}"
+        return _sessions(window, _keyless(rows, time, keys, spread), time, keys)
     return _keyless(rows, time, keys).selectExpr("*", f"{_slice(window, time)} AS {quote(SLICE)}"), [quote(SLICE)]
 
 
@@ -342,10 +339,6 @@ def _sessions(window: Sessions, rows: DataFrame, time: str, keys: Sequence[str])
     # Rows of one time are all counted for each of them, so it does not matter which of them begins.
     parted = begun.selectExpr("*", f"sum({quote(_BEGINS)}) OVER ({by}) AS {quote(SLICE)}")
     return parted, [quote(NOWHERE), quote(SLICE)]
-
-
-def _spread(time: str) -> str:
-    return f"IF({time} IS NULL, spark_partition_id(), -1) AS {quote(NOWHERE)}"
 
 
 def late_before(definition: Definition, complete_until: int | None) -> int | None:

@@ -71,13 +71,12 @@ class Known:
         """As it is now."""
         held = tuple((target.held, target.harm) for target in targets.values())
         epochs_by_sink = {receipt.sink: receipt.epoch for receipt in ledger.head.receipts} if ledger.head else {}
-        lacking = (name for name, target in targets.items() if _newest(target) < epochs_by_sink.get(name, 0))
-        hidden = any(targets[name].kind is Kind.KAFKA for name in lacking)
+        hidden = any(
+            target.kind is Kind.KAFKA
+            and (target.newest.epoch.number if target.newest else 0) < epochs_by_sink.get(name, 0)
+            for name, target in targets.items()
+        )
         return cls(held, frozenset(record.epoch.chain for record in ledger.records), hidden)
-
-
-def _newest(target: Target) -> int:
-    return target.newest.epoch.number if target.newest else 0
 
 
 @dataclass

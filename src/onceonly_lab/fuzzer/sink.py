@@ -56,10 +56,6 @@ def _sent(reply: Reply, target: Target) -> bool:
     return reply.fate is not Fate.ANSWERED or in_part
 
 
-def _found(sight: Peek) -> str:
-    return f"epoch {sight.epoch}" if sight.epoch else "no epoch"
-
-
 class SinkRefused(Exception):
     """The sink stops the query.
 
@@ -138,7 +134,8 @@ class SceneSink(SinkBase):
         scene, process = self._scene, self._process
         scene.step(process)
         peek = scene.wire.look(self._target)
-        scene.told(f"{process.name} looks at sink '{self.id}' and finds {_found(peek)}")
+        words = f"epoch {peek.epoch}" if peek.epoch else "no epoch"
+        scene.told(f"{process.name} looks at sink '{self.id}' and finds {words}")
         return peek
 
     def install(self, fence: Fence) -> None:

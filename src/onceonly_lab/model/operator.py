@@ -212,7 +212,9 @@ def _named(remedy: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
     if remedy.cuts_back:
         return replace(desk, lost=(*desk.lost, ("", named & desk.gone)))  # the rest is read again
     # Of an epoch that neither a sink nor the ledger remembers it is known only that its rows lie before the batch.
-    between_epochs = stop.code in {"E204", "E229"} or not _all_known(*remedy.epochs, wreck)
+    first, last = remedy.epochs
+    known = {epoch.number for epoch in _epochs(wreck)}
+    between_epochs = stop.code in {"E204", "E229"} or not set(range(first, last + 1)) <= known
     lost_records = named | stop.missing | (before & ~_in_epochs(1, 1 << 30, wreck) if between_epochs else 0)
     return replace(desk, lost=(*desk.lost, *((sink, lost_records) for sink in remedy.sinks or ("",))))
 
@@ -229,10 +231,6 @@ def _in_epochs(first: int, last: int, wreck: Wreck) -> Records:
     for epoch in _epochs(wreck):
         records |= records_of(epoch) if first <= epoch.number <= last else 0
     return records
-
-
-def _all_known(first: int, last: int, wreck: Wreck) -> bool:
-    return set(range(first, last + 1)) <= {epoch.number for epoch in _epochs(wreck)}
 
 
 def _epochs(wreck: Wreck) -> list[Epoch]:

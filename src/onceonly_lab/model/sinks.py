@@ -189,7 +189,8 @@ class Wire:
             yield Reply(f"{words}, which says yes and does not hold it", target, Committed(receipt(marker)))
             return
         if target.harm == Harm.PICKY and not marker.epoch.adoption:
-            yield Reply(f"{words}, which refuses a row", target, self._refusal())
+            noticed = Raised(REFUSED_ROW) if Rule.REFUSED_ROW not in self._off else Unknown("a row is refused")
+            yield Reply(f"{words}, which refuses a row", target, noticed)
             return
         held = Held(marker.epoch, marker, content)
         answer = Committed(receipt(marker, target.identity))
@@ -247,9 +248,6 @@ class Wire:
         yield Reply(words, after, answer, None if last else at + 1)
         yield Reply(f"{words}; the answer is lost", after, _LOST, fate=Fate.ANSWER_LOST)
         yield Reply(f"{words}; the request is lost", target, _LOST, fate=Fate.REQUEST_LOST)
-
-    def _refusal(self) -> Raised | Unknown:
-        return Unknown("a row is refused") if Rule.REFUSED_ROW in self._off else Raised(REFUSED_ROW)
 
     def _first_part(self, target: Target, marker: Marker, content: Digest, words: str) -> Reply:
         """Rows or marker, the other being left for a second transaction."""

@@ -369,16 +369,12 @@ def _number(target: Target) -> int:
     return target.newest.epoch.number if target.newest else 0
 
 
-def _replaced(now: Situation, _: Planned) -> bool:
-    return any(old_identity != target.identity for target in now.targets for old_identity in now.identities(target))
+def _is_replaced(now: Situation, target: Target) -> bool:
+    return any(old_identity != target.identity for old_identity in now.identities(target))
 
 
 def _set_back(now: Situation, _: Planned) -> bool:
     return any(_ends_early(now, target) for target in now.targets)
-
-
-def _changed(now: Situation, _: Planned) -> bool:
-    return any(target.changed is not None for target in now.targets)
 
 
 def _ends_early(now: Situation, target: Target) -> bool:
@@ -388,8 +384,7 @@ def _ends_early(now: Situation, target: Target) -> bool:
     )
     first = dict(highest.sinks).get(target.name) if highest else None
     behind = highest is not None and first is not None and max(_number(target), first - 1) < highest.number - 1
-    replaced = any(old_identity != target.identity for old_identity in now.identities(target))
-    return not replaced and (_number(target) < receipt_epoch or behind)
+    return not _is_replaced(now, target) and (_number(target) < receipt_epoch or behind)
 
 
 def _other_history(now: Situation, _: Planned) -> bool:
@@ -400,10 +395,6 @@ def _other_history(now: Situation, _: Planned) -> bool:
     return any(len(chain) > 1 for chain in chains.values()) or any(
         earlier_chains and previous_chain not in earlier_chains for previous_chain, earlier_chains in follows
     )
-
-
-def _not_from_the_start(now: Situation, planned: Planned) -> bool:
-    return now.highest is None and now.begins(planned) > 0
 
 
 def _not_healed(now: Situation, _: Planned) -> bool:
@@ -421,11 +412,6 @@ def _ends_before_checkpoint(now: Situation, planned: Planned) -> bool:
     ledger = now.ledger.head
     knows_more = ledger is not None and now.highest is not None and ledger.epoch.number > now.highest.number
     return not now.elsewhere and not knows_more and bool(done) and now.begins(planned) > now.end
-
-
-def _jumped(now: Situation, planned: Planned) -> bool:
-    ends_early = _ends_before_checkpoint(now, planned) or _set_back(now, planned)
-    return now.highest is not None and now.begins(planned) > now.end and not ends_early
 
 
 def _repeats(now: Situation, planned: Planned) -> bool:
@@ -457,18 +443,6 @@ def _another_batch(now: Situation, planned: Planned) -> bool:
     return bool(same) and not now.is_known(planned)
 
 
-def _not_comparable(now: Situation, planned: Planned) -> bool:
-    return now.elsewhere and (now.source.files or (planned.first and not now.source.begins))
-
-
-def _refreshed(now: Situation, planned: Planned) -> bool:
-    return bool(now.checkpoint.beside) and planned.first
-
-
-def _state_lost(now: Situation, _: Planned) -> bool:
-    return now.source.stateful and now.elsewhere
-
-
 def _not_trimmed(now: Situation, planned: Planned) -> bool:
     if not now.trims or now.highest is None:
         return False
@@ -476,18 +450,6 @@ def _not_trimmed(now: Situation, planned: Planned) -> bool:
         listed = {record.epoch.number for record in now.ledger.records if record.files}
         return bool({epoch.number for epoch in now.known if not epoch.adoption} - listed)
     return planned.first and not now.source.begins and not _provable(now, planned)
-
-
-def _input_gone(now: Situation, planned: Planned) -> bool:
-    return bool(planned.records & now.desk.gone)
-
-
-def _row_refused(now: Situation, _: Planned) -> bool:
-    return any(target.harm == Harm.PICKY for target in now.targets)
-
-
-def _left_out(now: Situation, _: Planned) -> bool:
-    return bool(now.desk.left_out)
 
 
 def _expects_something_else(now: Situation, planned: Planned) -> bool:
@@ -499,29 +461,30 @@ def _expects_something_else(now: Situation, planned: Planned) -> bool:
     )
 
 
-def _misused(now: Situation, _: Planned) -> bool:
-    return bool(now.desk.program) and Program(now.desk.program).misuses
-
-
 _SITUATIONS: Mapping[str, Callable[[Situation, Planned], bool]] = {
-    **dict.fromkeys(MISUSED, _misused),
+    **dict.fromkeys(MISUSED, lambda now, _: bool(now.desk.program) and Program(now.desk.program).misuses),
     "E203": _repeats,
-    "E204": _jumped,
+    "E204": lambda now, planned: (
+        now.highest is not None
+        and now.begins(planned) > now.end
+        and not _ends_before_checkpoint(now, planned)
+        and not _set_back(now, planned)
+    ),
     "E205": _another_batch,
-    "E206": _state_lost,
+    "E206": lambda now, _: now.source.stateful and now.elsewhere,
     "E207": _set_back,
-    "E208": _replaced,
-    "E209": _changed,
+    "E208": lambda now, _: any(_is_replaced(now, target) for target in now.targets),
+    "E209": lambda now, _: any(target.changed is not None for target in now.targets),
     "E210": _other_history,
-    "E211": _not_comparable,
-    "E213": _left_out,
-    "E214": _input_gone,
+    "E211": lambda now, planned: now.elsewhere and (now.source.files or (planned.first and not now.source.begins)),
+    "E213": lambda now, _: bool(now.desk.left_out),
+    "E214": lambda now, planned: bool(planned.records & now.desk.gone),
     OTHER_ROWS: _expects_something_else,
-    "E217": _not_from_the_start,
+    "E217": lambda now, planned: now.highest is None and now.begins(planned) > 0,
     "E219": _not_healed,
     "E220": _not_trimmed,
     "E229": _ends_before_checkpoint,
-    "E246": _refreshed,
-    REFUSED_ROW: _row_refused,
+    "E246": lambda now, planned: bool(now.checkpoint.beside) and planned.first,
+    REFUSED_ROW: lambda now, _: any(target.harm == Harm.PICKY for target in now.targets),
 }
 """What must be so where a driver is refused, by code. A code that is not here explains nothing in these worlds."""

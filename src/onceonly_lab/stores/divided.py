@@ -82,7 +82,10 @@ class DividedTable(ArrowBatch):
         return sum(not wants(row["id"]) and not self._bad(row["id"]) for row in self.narrow.to_pylist())
 
     def _of(self, wants: Wants) -> Digest:
-        return ArrowBatch(self.narrow.filter(_mask(self.narrow, wants))).digest()
+        import pyarrow as pa
+
+        mask = pa.array([wants(row["id"]) for row in self.narrow.to_pylist()], pa.bool_())
+        return ArrowBatch(self.narrow.filter(mask)).digest()
 
 
 def parts_of(identities: tuple[str, ...], division: Division) -> tuple[Part, ...] | None:
@@ -92,12 +95,6 @@ def parts_of(identities: tuple[str, ...], division: Division) -> tuple[Part, ...
     picked = (Part(PICKED, tuple(sorted(picked_ids))),) if division.pickers else ()
     aside = (Part(BAD, tuple(sorted(bad))),) if division.quarantine else ()
     return (*picked, *aside) or None
-
-
-def _mask(table: pa.Table, wants: Wants) -> Any:
-    import pyarrow as pa
-
-    return pa.array([wants(row["id"]) for row in table.to_pylist()], pa.bool_())
 
 
 def _structure(table: pa.Table, wants: Wants) -> Any:

@@ -83,7 +83,10 @@ class Source:
 
         salt = 1000 * next(self._computed) if self.random else 0
         identities = (identity for identity in self.identities(span) if self._handed(identity, part))
-        rows = [{"id": identity, "key": _key(identity), "amount": _amount(identity) + salt} for identity in identities]
+        rows = [
+            {"id": identity, "key": _key(identity), "amount": int(identity.replace(".", "")) + salt}
+            for identity in identities
+        ]
         text, number = pa.string(), pa.int64()
         columns: dict[str, pa.DataType] = {"id": text, "key": text, "amount": number, "value": text}
         schema = pa.schema(columns)
@@ -126,10 +129,6 @@ class Source:
 
 def _key(identity: str) -> str:
     return f"k{int(identity.rpartition('.')[2]) % _KEYS}"
-
-
-def _amount(identity: str) -> int:
-    return int(identity.replace(".", ""))
 
 
 def _log_entry(entry: int) -> SourceOffsets:

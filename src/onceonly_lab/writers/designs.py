@@ -40,23 +40,17 @@ class Design:
 
 
 def _turn(writer: str, back: bool, vectors: Sequence[Vector]) -> int:
-    return writer_progress.next_reset(writer, *vectors) - (0 if back else 1)
-
-
-def _turn_of_the_first(writer: str, back: bool, vectors: Sequence[Vector]) -> int:
-    return max(0, _turn(writer, back, vectors))
-
-
-def _read(newest: Sequence[TimedMarker], clock: int) -> TimeWindow:
-    return completeness.window(newest)
-
-
-def _of_its_batch(planned: int, now: int) -> int:
-    return planned
+    return max(0, writer_progress.next_reset(writer, *vectors) - (0 if back else 1))
 
 
 SHIPPED = Design(
-    "shipped", "", writer_progress.concluded, writer_progress.clamped, _turn_of_the_first, _of_its_batch, _read
+    "shipped",
+    "",
+    writer_progress.concluded,
+    writer_progress.clamped,
+    turn=_turn,
+    recorded=lambda planned, now: planned,
+    read=lambda newest, clock: completeness.window(newest),
 )
 
 
@@ -86,12 +80,6 @@ def _without_a_past(
     return writer_progress.concluded(own, markers.pop() if last else None, markers, writers)
 
 
-def _nobody_declared(
-    own: WriterProgress, last: TimedMarker | None, polled: Sequence[TimedMarker], writers: WriterSet
-) -> DatasetView:
-    return writer_progress.concluded(own, last, polled, replace(writers, declared=()))
-
-
 PATIENCE = 40
 """How long the reader that has a clock of its own waits for a writer."""
 
@@ -102,10 +90,6 @@ def _by_its_own_clock(newest: Sequence[TimedMarker], clock: int) -> TimeWindow:
     return replace(time_window, lower=writer_progress.greatest((time_window.lower, writer_progress.least(active))))
 
 
-def _no_turns(writer: str, back: bool, vectors: Sequence[Vector]) -> int:
-    return 0
-
-
 MUTANTS = (
     replace(SHIPPED, id="MT1", broken="the greatest of what active writers noted", conclude=_greatest_of_the_active),
     replace(SHIPPED, id="MT2", broken="what peers know takes the place of ours", conclude=_replaced_by_polled),
@@ -113,9 +97,21 @@ MUTANTS = (
         SHIPPED, id="MT3", broken="noted follows what was said", clamped=lambda complete_until, before: complete_until
     ),
     replace(SHIPPED, id="MT4", broken="lower follows what is noted now", conclude=_without_a_past),
-    replace(SHIPPED, id="MT5", broken="declared writers are not waited for", conclude=_nobody_declared),
+    replace(
+        SHIPPED,
+        id="MT5",
+        broken="declared writers are not waited for",
+        conclude=lambda own, last, polled, writers: writer_progress.concluded(
+            own, last, polled, replace(writers, declared=())
+        ),
+    ),
     replace(SHIPPED, id="MT6", broken="the clock at the commit is recorded", recorded=lambda planned, now: now),
     replace(SHIPPED, id="MT9", broken="a reader leaves writers out by its own clock", read=_by_its_own_clock),
-    replace(SHIPPED, id="MT10", broken="epochs are joined by number, whatever was cut off", turn=_no_turns),
+    replace(
+        SHIPPED,
+        id="MT10",
+        broken="epochs are joined by number, whatever was cut off",
+        turn=lambda writer, back, vectors: 0,
+    ),
 )
 """Each must be called X-TIME."""

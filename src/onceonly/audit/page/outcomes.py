@@ -105,7 +105,7 @@ def grid_of(facts: Facts, result: AuditResult) -> Grid:
         epoch = epochs.get(number)
         began, ended = _times(epoch, records.get(number), columns[-1].ended_ms if columns else 0)
         outcomes = tuple(_outcome(sink, lines.get(sink.id), number, findings) for sink in facts.sinks)
-        surplus = tuple(_surplus(sink, number, epoch, _series(lines, sink)) for sink in facts.sinks)
+        surplus = tuple(_surplus(sink, number, epoch, lines.get(sink.id)) for sink in facts.sinks)
         codes = dict.fromkeys(finding.code for sink in (None, *lines) for finding in findings.get((sink, number), ()))
         rows = epoch.rows if epoch else 0
         columns.append(Column(number, number, began, ended, rows, outcomes, surplus, tuple(codes)))
@@ -161,14 +161,10 @@ def _quiet(sink: SinkFacts, lane: _Lane, number: int) -> Outcome:
     return Outcome.UNKNOWN if number < lane.line.oldest else Outcome.GAP
 
 
-def _series(lanes: Mapping[str, _Lane], sink: SinkFacts) -> int:
-    lane = lanes.get(sink.id)
-    return lane.line.series if lane else 1
-
-
-def _surplus(sink: SinkFacts, number: int, epoch: Epoch | None, series: int) -> int | None:
+def _surplus(sink: SinkFacts, number: int, epoch: Epoch | None, lane: _Lane | None) -> int | None:
     if sink.rows is None or epoch is None or number > sink.counted:
         return None
+    series = lane.line.series if lane else 1
     expected = epoch.digest_in(sink.id).rows - sink.gone(epoch) if number >= series else 0
     return sink.rows.get(number, 0) - expected
 

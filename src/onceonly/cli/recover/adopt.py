@@ -13,27 +13,27 @@ from typing import Annotated, Any
 import typer
 
 from onceonly.cli import records
-from onceonly.cli.change import Change, carry_out, decided
+from onceonly.cli.change import Change, because, carry_out, decided, plan_decision
 from onceonly.cli.connect import Connection, connect, ids_and_addresses
-from onceonly.cli.options import LedgerOption, NameArgument, NamedSinkOption, ReasonOption, YesOption
+from onceonly.cli.options import LedgerOption, NameArgument, NamedSinkOption, ReasonOption, SinkOption, YesOption
 from onceonly.cli.output import say, talk
-from onceonly.cli.records import plain
 from onceonly.cli.recover import migrate
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import OnceOnlyError
+from onceonly.errors.options import misused
 from onceonly.machine import acceptance, precheck
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.source_order import describe
 from onceonly.protocol import DetectsChanges, Sink
-from onceonly.runtime import remedies
+from onceonly.runtime import operator, remedies
 from onceonly.runtime.operator import adopt, another_range, not_applicable, nothing_to_adopt, refuse_moving, target
 from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints.epoch import Receipt, receipts_of
-from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets, canonical
+from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets, canonical, parse_offset
 
 _AFTER = {
     AdoptionKind.KEEP_RECOMPUTED_STATE: "rows of committed epochs stay as they were written. Spark's windows and seen "
     "keys come from the replay: later results build on rows that the sinks never got, and may not agree with the rows "
-    "that they hold. This covers replays until the next new epoch",
+    "that they hold. This covers replays until the next new epoch"
 }
 """What is true afterwards, where the name of the option does not say it all."""
 
@@ -61,12 +61,11 @@ def only_kind(chosen: Sequence[AdoptionKind]) -> AdoptionKind:
     """The one thing that is accepted (E110: none or several were given)."""
     if len(chosen) == 1:
         return chosen[0]
-    raise refuse(
-        "E110",
-        problem="recover adopt takes exactly one thing to accept"
+    raise misused(
+        "recover adopt takes exactly one thing to accept"
         + (f", not {len(chosen)}: {', '.join(chosen)}." if chosen else "."),
-        cause="each adoption is one decision, by name",
-        next="give one of --accept-loss A..B, --accept-duplicates A..B, --accept-state-loss, --continue, "
+        "each adoption is one decision, by name",
+        "give one of --accept-loss A..B, --accept-duplicates A..B, --accept-state-loss, --continue, "
         "--accept-change --sink ID@VERSION, --same-data --sink ID, --keep-recomputed-state N, --start OFFSETS, "
         "--from-checkpoint PATH",
     )
@@ -95,10 +94,7 @@ def _change(connection: Connection, typed: Typed) -> Change:
         ("accepts", f"{accepted.words}; {KINDS[typed.kind].words}"),
         ("sinks", connection.sinks_in_words),
         ("ledger", ledger.address),
-        (
-            "is at",
-            f"epoch {last.number}, at {describe(last.written.end)}" if last else "at an unknown position",
-        ),
+        ("is at", f"epoch {last.number}, at {describe(last.written.end)}" if last else "at an unknown position"),
         ("moves to", _spelled(moves, position, explicit=start is not None)),
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
         ("not known", _doubt(connection, accepted)),
@@ -174,11 +170,10 @@ def _parse_adoption(typed: Typed) -> Adoption:
 def _incomplete(connection: Connection, typed: Typed, expected: Adoption) -> OnceOnlyError:
     where = CommandContext(connection.pipeline, f" --ledger {shlex.quote(connection.certain_ledger.address)}")
     what = "must name what it accepts" if not typed.value and not typed.named else "names something else"
-    return refuse(
-        "E110",
-        problem=f"--{typed.kind} {what}: {expected.words} stops the pipeline.",
-        cause="an acceptance covers only what it names",
-        next=where.adopt(expected),
+    return misused(
+        f"--{typed.kind} {what}: {expected.words} stops the pipeline.",
+        "an acceptance covers only what it names",
+        where.adopt(expected),
     )
 
 
@@ -217,7 +212,7 @@ def parse_start(text: str, sources: tuple[str, ...], option: str = "--start") ->
 
 def _typed(text: str | None) -> Any:
     """An offset as :func:`parse_start` reads it back: JSON that is a text itself stays as it is spelled."""
-    value = plain(text)
+    value = parse_offset(text)
     return text if isinstance(value, str) else value
 
 
@@ -226,19 +221,17 @@ def _offset(value: object) -> str | None:
 
 
 def _not_offsets(text: str, sources: tuple[str, ...], option: str) -> Exception:
-    return refuse(
-        "E110",
-        problem=f"{option} {text!r} is not the offsets of this pipeline.",
-        cause=f"its sources are: {', '.join(sources)}",
-        next="give JSON as printed by: onceonly epochs show --offsets --query NAME",
+    return misused(
+        f"{option} {text!r} is not the offsets of this pipeline.",
+        f"its sources are: {', '.join(sources)}",
+        "give JSON as printed by: onceonly epochs show --offsets --query NAME",
     )
 
 
 # ---- The command.
 
 AcceptLossOption = Annotated[
-    str | None,
-    typer.Option("--accept-loss", metavar="A..B", help="Give up the rows of these epochs in --sink ID."),
+    str | None, typer.Option("--accept-loss", metavar="A..B", help="Give up the rows of these epochs in --sink ID.")
 ]
 AcceptDuplicatesOption = Annotated[
     str | None,
@@ -256,8 +249,7 @@ ContinueOption = Annotated[
     ),
 ]
 MayRepeatOption = Annotated[
-    str,
-    typer.Option("--may-repeat", metavar="A..B", help="With --continue: epochs that may come again."),
+    str, typer.Option("--may-repeat", metavar="A..B", help="With --continue: epochs that may come again.")
 ]
 AcceptChangeOption = Annotated[
     bool,
@@ -345,3 +337,53 @@ def command(
     named, addresses = ids_and_addresses(name, sink or (), ledger)
     with connect(ledger, name, addresses) as connection:
         carry_out(_change(connection, Typed(kind, chosen[kind] or "", named, reason, may_repeat)), yes=yes)
+
+
+# ---- ``onceonly recover refresh``: let the next new query replace all rows.
+
+_AFTER_REFRESH = (
+    "the next query with a new checkpoint replaces all rows, from the beginning of its source: check that it still "
+    "holds them. A query that continues with the old checkpoint uses this up, and replaces nothing"
+)
+
+
+def refresh(
+    name: NameArgument,
+    *,
+    how: Annotated[str, typer.Option("--how", metavar="replace", help="The new rows replace the current ones.")],
+    reason: ReasonOption = "",
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Let the next query with a new checkpoint replace all rows of the pipeline.
+
+    For a full refresh that no old checkpoint proves. Writes an epoch without rows into every sink and
+    stops every driver that is running; the next epoch uses it up.
+    """
+    with connect(ledger, name, sink) as connection:
+        carry_out(_replace(connection, how, reason), yes=yes)
+
+
+def _replace(connection: Connection, how: str, reason: str) -> Change:
+    if how != "replace":
+        raise misused(
+            f"recover refresh has no --how {how!r}.",
+            "a full refresh can only replace the current rows",
+            "give --how replace; to keep the current rows: a new pipeline name on a new table",
+        )
+    newest = operator.at_stake(connection.sinks, connection.pipeline)
+    ledger = connection.certain_ledger
+    head = ledger.head(connection.pipeline)
+    first = head.epoch.series if head else 1
+    counted = remedies.tally(ledger.epochs(connection.pipeline, first, newest), first, newest)
+    accepted = decided(AdoptionKind.REPLACE_ROWS, reason, first=first, last=newest)
+
+    def run() -> None:
+        epoch = operator.refresh(connection.sinks, ledger, connection.pipeline, accepted)
+        gone = f"epochs {first}..{newest}"
+        say(f"epoch {epoch.number} adopted: the next query with a new checkpoint replaces the rows of {gone}")
+        talk("Now start the query with its new checkpoint.")
+
+    leaving = f"the rows of epochs {first}..{newest} ({counted}) leave with the first new ones{because(reason)}"
+    return Change(plan_decision(connection, ("accepts", leaving), after=_AFTER_REFRESH), run)

@@ -13,6 +13,7 @@ from onceonly.cli.checkpoint import opened
 from onceonly.cli.connect import Connection, connect
 from onceonly.cli.output import say, talk
 from onceonly.errors import mask, refuse
+from onceonly.errors.options import misused
 from onceonly.machine import migration
 from onceonly.machine.migration import LegacyJob, Start, UnprovenStart
 from onceonly.machine.source_order import describe
@@ -63,13 +64,12 @@ def _demand(name: str, old: MigrationArguments, sinks: Sequence[str] | None) -> 
     """The older job's checkpoint."""
     if old.checkpoint is not None and sinks:
         return old.checkpoint
-    raise refuse(
-        "E110",
-        problem="Taking an older job over needs its checkpoint and the sinks that it wrote to.",
-        cause="a transaction's version is a batch number, which means something in its checkpoint only"
+    raise misused(
+        "Taking an older job over needs its checkpoint and the sinks that it wrote to.",
+        "a transaction's version is a batch number, which means something in its checkpoint only"
         if sinks
         else "a pipeline without an epoch is in no ledger yet",
-        next=f"onceonly recover adopt {shlex.quote(name)} --from-checkpoint PATH --sink KIND:TARGET"
+        f"onceonly recover adopt {shlex.quote(name)} --from-checkpoint PATH --sink KIND:TARGET"
         + (f" --from-delta-txn {shlex.quote(old.app)}" if old.app else ""),
     )
 

@@ -16,7 +16,8 @@ from onceonly.cli.change import Change, because, carry_out, decided, plan_decisi
 from onceonly.cli.connect import Connection, choose, connect, one_sink, open_ledger
 from onceonly.cli.options import LedgerOption, NameArgument, ReasonOption, YesOption
 from onceonly.cli.output import clock, say, talk
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import OnceOnlyError
+from onceonly.errors.options import misused
 from onceonly.machine.rewind import RewindRequest
 from onceonly.protocol import Sink
 from onceonly.runtime import sink_gaps
@@ -89,18 +90,12 @@ def _decided(typed: Typed, lacks: Lacking) -> Adoption:
 def _refusal(pipeline: str, sink: str, listed: tuple[str, ...], others: int) -> OnceOnlyError | None:
     names = ", ".join(listed)
     if sink not in listed:
-        return refuse(
-            "E110",
-            problem=f'Pipeline "{pipeline}" has no sink {sink}.',
-            cause=f"its sinks are: {names}",
-            next="name one of them",
-        )
+        return misused(f'Pipeline "{pipeline}" has no sink {sink}.', f"its sinks are: {names}", "name one of them")
     if not others:
-        return refuse(
-            "E110",
-            problem=f'{sink} is the last sink of pipeline "{pipeline}".',
-            cause="a pipeline without a sink holds nothing and knows of nothing",
-            next="to end the pipeline, stop its query",
+        return misused(
+            f'{sink} is the last sink of pipeline "{pipeline}".',
+            "a pipeline without a sink holds nothing and knows of nothing",
+            "to end the pipeline, stop its query",
         )
     return None
 
@@ -109,19 +104,15 @@ def _not_accepted(connection: Connection, typed: Typed, at: Stand, lacks: Lackin
     where = CommandContext(connection.pipeline, f" --ledger {shlex.quote(connection.certain_ledger.address)}")
     command = f"onceonly recover drop-sink {shlex.quote(connection.pipeline)} {shlex.quote(typed.sink)}{where.ledger}"
     if not lacks.reason:
-        return refuse(
-            "E110",
-            problem=f"{typed.sink} would miss everything from now on.",
-            cause="you did not confirm this",
-            next=f"{command} --accept-loss",
+        return misused(
+            f"{typed.sink} would miss everything from now on.", "you did not confirm this", f"{command} --accept-loss"
         )
     level = rewound(where, RewindRequest(at.epoch, (typed.sink,)))
     alternative = "" if at.unread else f"bring them, if they are staged, in another sink or in the source: {level}\nor "
-    return refuse(
-        "E110",
-        problem=f"{typed.sink} lacks {lacks.words}, which no other sink holds and nothing brings: {lacks.reason}.",
-        cause="a crash between two sinks, or a sink that was restored",
-        next=f"{alternative}give these rows up: {command} --accept-loss {lacks.epochs[0]}..{lacks.epochs[-1]}",
+    return misused(
+        f"{typed.sink} lacks {lacks.words}, which no other sink holds and nothing brings: {lacks.reason}.",
+        "a crash between two sinks, or a sink that was restored",
+        f"{alternative}give these rows up: {command} --accept-loss {lacks.epochs[0]}..{lacks.epochs[-1]}",
     )
 
 

@@ -12,7 +12,6 @@ from onceonly.cli.connect import Connection, connect
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, YesOption, one_name
 from onceonly.cli.output import Output, emit_json, say
 from onceonly.cli.status import begun_epoch
-from onceonly.protocol import Sink
 
 
 def command(
@@ -52,13 +51,8 @@ def _plan(connection: Connection) -> Iterator[tuple[str, object]]:
     yield "ledger", connection.certain_ledger.address
     begun = begun_epoch(connection) if connection.entry is not None else None
     yield "begun", f"epoch {begun.epoch}: {begun.state}; {begun.why}" if begun else "nothing"
-    fences = {sink.fence() for sink in _opened(connection)}
-    owners = sorted({fence.text for fence in fences if fence})
-    yield "fences out", ", ".join(owners) or "no driver"
-    yield "does", "installs the next generation in every sink; the drivers named above write nothing more"
-
-
-def _opened(connection: Connection) -> Iterator[Sink]:
     for sink in connection.sinks:
         sink.open(connection.pipeline)
-        yield sink
+    owners = sorted({fence.text for sink in connection.sinks if (fence := sink.fence())})
+    yield "fences out", ", ".join(owners) or "no driver"
+    yield "does", "installs the next generation in every sink; the drivers named above write nothing more"

@@ -20,13 +20,13 @@ from onceonly.cli.options import LedgerOption, NameArgument, NamedSinkOption, Ye
 from onceonly.cli.output import plural, say, talk
 from onceonly.cli.user_code import StateOption, TransformOption, WithOption, function, spark_session
 from onceonly.errors import CheckpointError, refuse
+from onceonly.errors.options import misused
 from onceonly.machine.rewind import BringUp, CutBack, Origin, OriginKind, RewindRequest, Step
 from onceonly.protocol import Batch
 from onceonly.replay import rewind
 from onceonly.runtime.remedies import CommandContext
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.spark import rebuild
-from onceonly_checkpoints.spark.rebuild import FileToWrite
 from onceonly_checkpoints.spark.replay_plan import StateFrom
 from onceonly_checkpoints.storage import FileStore, open_storage
 
@@ -100,7 +100,9 @@ class RewindPreview:
         for what in gone:
             yield "undoes", what
         if self.hindered:
-            yield "checkpoint", f"not reset here: {self.hindered}; after this: {self._rebuild(decision)}"
+            path = shlex.quote(self.checkpoint) if self.checkpoint else "PATH"
+            rebuild = f"onceonly recover rebuild-checkpoint {path} {self.of.where.query} --at {decision.to}"
+            yield "checkpoint", f"not reset here: {self.hindered}; after this: {rebuild}"
         else:
             yield "checkpoint", f"reset to epoch {decision.to}: {self.checkpoint}"
         if lost := sorted(number for number in self.planned.lacking if number > decision.to):
@@ -112,10 +114,6 @@ class RewindPreview:
         else:
             yield "does", "nothing to sinks, which cannot all be found from here: stop every driver first"
         yield "after", f"the rows get epochs from {decision.to + 1} on; other values, if the plan is not deterministic"
-
-    def _rebuild(self, decision: CutBack) -> str:
-        path = shlex.quote(self.checkpoint) if self.checkpoint else "PATH"
-        return "onceonly recover rebuild-checkpoint " + f"{path} {self.of.where.query} --at {decision.to}"
 
     def _brought(self, decision: BringUp) -> Iterator[tuple[str, object]]:
         for sink in self.request.sinks:
@@ -149,11 +147,10 @@ def _origin(text: str | None) -> Origin | None:
         return Origin(OriginKind(kind))
     if kind == OriginKind.SINK and sink:
         return Origin(OriginKind.SINK, sink)
-    raise refuse(
-        "E110",
-        problem=f"Rows cannot come --from {text!r}.",
-        cause="they come from the bytes that were staged, from another sink of the pipeline, or from the source",
-        next="--from stage, --from sink:ID with an id that status prints, --from source; or leave it out",
+    raise misused(
+        f"Rows cannot come --from {text!r}.",
+        "they come from the bytes that were staged, from another sink of the pipeline, or from the source",
+        "--from stage, --from sink:ID with an id that status prints, --from source; or leave it out",
     )
 
 
@@ -167,11 +164,10 @@ def plan(connection: Connection, request: RewindRequest, code: Code | None = Non
     where = CommandContext(connection.pipeline, f" --ledger {shlex.quote(ledger.address)}")
     of = rewind.Pipeline(connection.pipeline, connection.sinks, ledger, where, checkpoint=partial(_opened, connection))
     if request.origin == Origin(OriginKind.SOURCE) and code is None:
-        raise refuse(
-            "E110",
-            problem="Rows --from source need the query's own code.",
-            cause="its source is read again by a function that returns the query, not started",
-            next="name it: --with jobs.orders:stream, and --transform if the query has one",
+        raise misused(
+            "Rows --from source need the query's own code.",
+            "its source is read again by a function that returns the query, not started",
+            "name it: --with jobs.orders:stream, and --transform if the query has one",
         )
     has_all_sinks = _all_found(connection)
     planned = rewind.plan(of, request, code=code is not None) if has_all_sinks else _by_the_ledger(of, request)
@@ -182,7 +178,7 @@ def plan(connection: Connection, request: RewindRequest, code: Code | None = Non
         return RewindPreview(of, request, planned, "", "no epoch names its path", fences)
     try:
         with opened(path) as storage:
-            _files(connection, storage, planned.direction.to)
+            plan_checkpoint(connection, storage, planned.direction.to, None)
             _demand_state(of, storage, planned)
     except CheckpointError as error:
         if error.code == "E604":  # nothing else could cut it back either, and the ledger alone is not to be
@@ -206,11 +202,10 @@ def _by_the_ledger(of: rewind.Pipeline, request: RewindRequest) -> rewind.Rewind
     """
     records = of.ledger.epochs(of.name, request.to)
     if not records or records[-1].epoch.number != request.to:
-        raise refuse(
-            "E110",
-            problem=f'Not every sink of "{of.name}" can be found, and their epochs must be read.',
-            cause="a sink of your own without from_address(), one in the memory of another process, or a moved place",
-            next="name each by an address that leads to it: --sink KIND:TARGET",
+        raise misused(
+            f'Not every sink of "{of.name}" can be found, and their epochs must be read.',
+            "a sink of your own without from_address(), one in the memory of another process, or a moved place",
+            "name each by an address that leads to it: --sink KIND:TARGET",
         )
     return rewind.plan_unseen(of, request, records)
 
@@ -237,10 +232,6 @@ def _demand_state(of: rewind.Pipeline, storage: FileStore, planned: rewind.Rewin
     raise refuse("E235", pipeline=of.name, first=epoch.number + 1, reason=reason, next=remedy)
 
 
-def _files(connection: Connection, storage: FileStore, at: int) -> list[FileToWrite]:
-    return plan_checkpoint(connection, storage, at, None)
-
-
 def _run(connection: Connection, plan: RewindPreview) -> None:
     """Do it. Given again after a crash, it goes on."""
     decision = plan.planned.direction
@@ -250,9 +241,10 @@ def _run(connection: Connection, plan: RewindPreview) -> None:
             say(line)
         if plan.checkpoint and not plan.hindered:
             with opened(plan.checkpoint) as storage:
-                written = rebuild.apply(_files(connection, storage, decision.to), storage, replacing=True)
-            files = plural(len(written), "file")
-            say(f"checkpoint reset to epoch {decision.to}: {files} written to {plan.checkpoint}")
+                files = plan_checkpoint(connection, storage, decision.to, None)
+                written = rebuild.apply(files, storage, replacing=True)
+            count = plural(len(written), "file")
+            say(f"checkpoint reset to epoch {decision.to}: {count} written to {plan.checkpoint}")
     else:
         reads = plan.planned.reads
         topics = OriginKind.SOURCE in reads and reads_topics(plan.of.ledger.address, connection.pipeline, None)

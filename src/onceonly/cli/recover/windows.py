@@ -16,7 +16,7 @@ from onceonly.cli.options import LedgerOption, OnlyArgument, QueryOption, Reason
 from onceonly.cli.output import plural, say, talk
 from onceonly.cli.user_code import DefinitionOption, JobOption, TransformOption, function, spark_session, windows_of
 from onceonly.cli.windows import fresh, keeper_of
-from onceonly.errors import refuse
+from onceonly.errors.options import misused
 from onceonly.protocol.capabilities import WindowStore
 from onceonly.runtime.operator import nothing_to_reset, reset_panes
 from onceonly_checkpoints.epoch_time import EpochWindows
@@ -53,11 +53,10 @@ def _reset_change(connection: Connection, reason: str, *, accept_loss: bool) -> 
     count = plural(last.windows.open.rows, "window")
     lost = f"{count} with {_lost_rows(connection, last.windows)} since the last result of each"
     if not accept_loss:
-        raise refuse(
-            "E110",
-            problem=f'"{connection.pipeline}" would lose {lost}.',
-            cause="you did not confirm this",
-            next="the same command with --accept-loss",
+        raise misused(
+            f'"{connection.pipeline}" would lose {lost}.',
+            "you did not confirm this",
+            "the same command with --accept-loss",
         )
     accepted = decided(AdoptionKind.RESET_PANES, reason, first=last.number, last=last.number)
 
@@ -109,11 +108,10 @@ def _rebuild_change(connection: Connection, reason: str, job: Callable[..., Any]
     last = records.newest_epoch(connection)
     if last is None or last.windows is None:
         named, ledger_address = shlex.quote(connection.pipeline), shlex.quote(connection.certain_ledger.address)
-        raise refuse(
-            "E110",
-            problem=f'No epoch of "{connection.pipeline}" has windows.',
-            cause="the name is another one, or its query has no windows=",
-            next=f"see its epochs: onceonly epochs list --query {named} --ledger {ledger_address}",
+        raise misused(
+            f'No epoch of "{connection.pipeline}" has windows.',
+            "the name is another one, or its query has no windows=",
+            f"see its epochs: onceonly epochs list --query {named} --ledger {ledger_address}",
         )
     begun, keeper = last.windows_since, keeper_of(connection)
     accepted = decided(AdoptionKind.REBUILD_PANES, reason, first=begun, last=last.number)

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.options import misused
 from onceonly.spark.classic import plan
 from onceonly.spark.classic import rows as jvmrows
 from onceonly.spark.digest import Summed
@@ -27,7 +33,6 @@ from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame
-
 
 # ---- Name missing PySpark private APIs before a sink is opened (E113).
 #
@@ -46,8 +51,6 @@ _IMPORTED = re.compile(r"cannot import name '(\w+)'")
 @contextmanager
 def name_missing_api(line: SparkVersion) -> Generator[None]:
     """Report a missing private API, which this Spark lacks but its line has, by its name (E113)."""
-    from py4j.protocol import Py4JError
-
     try:
         yield
     except (Py4JError, AttributeError, ImportError) as error:
@@ -58,8 +61,6 @@ def name_missing_api(line: SparkVersion) -> Generator[None]:
 
 def lacking(line: SparkVersion, name: str) -> OnceOnlyError:
     """E113, for a Spark that lacks a call that its line has."""
-    import pyspark
-
     return refuse(
         "E113",
         problem=f"PySpark {pyspark.__version__} here lacks {name}, which onceonly calls.",
@@ -70,8 +71,6 @@ def lacking(line: SparkVersion, name: str) -> OnceOnlyError:
 
 def missing(error: Exception) -> str | None:
     """Return the name of the missing API from an error, or ``None`` for any other error."""
-    from py4j.protocol import Py4JJavaError
-
     text = str(error)
     if isinstance(error, Py4JJavaError):
         java: Any = error.java_exception
@@ -94,7 +93,6 @@ def try_rows(line: SparkVersion, df: DataFrame) -> None:
     Reading rows and digest uses other private APIs than discovery. Without this try, a missing one would surface when
     sinks are open and an epoch has begun.
     """
-    from pyspark.sql import functions as f
     from pyspark.sql.types import LongType, StructField, StructType
 
     with name_missing_api(line):
@@ -190,9 +188,6 @@ class ClassicEngine:
 
     def await_end(self, run: Run) -> None:
         """Wait in the JVM for Spark's own object: a polling thread would cost the query a call each time."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         # That a query failed is told to everybody who waits for it; and its JVM may be gone before it.
         with suppress(PySparkException, Py4JError, OSError):
             _query(run).execution.awaitTermination()
@@ -201,8 +196,6 @@ class ClassicEngine:
 
     def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
         """Read entries through the query's own log object: half a dozen calls, on any store."""
-        from py4j.protocol import Py4JError
-
         query = _query(run)
         try:
             return _read_offset_texts(query, numbers)
@@ -221,8 +214,6 @@ class ClassicEngine:
 
     def late_rows(self, run: Run) -> int:
         """Count late rows by the operators' own counters: the query's progress has them only after the batch."""
-        from py4j.protocol import Py4JError
-
         try:
             nodes = plan.stateful_nodes(_query(run).execution, self._line)
             return sum(int(node.getProgress().numRowsDroppedByWatermark()) for node in nodes)
@@ -241,8 +232,6 @@ class ClassicEngine:
         """Return the analysed plan. That of a batch is below a projection that names its columns."""
         if not started:
             return plan.Analysed(plan.analysed(rows), plan.UNSTABLE)
-        from pyspark.sql import functions as f
-
         named: Any = jvmrows.select(self._line, rows, jvmrows.columns(self._line, rows, f.col("*")))
         return plan.Analysed(named._jdf.queryExecution().analyzed(), plan.CLOCKS)
 
@@ -300,25 +289,19 @@ def _session_id(session: Any) -> str:
 
 def running(df: DataFrame) -> Any:
     """Return the calling execution (E110: not called from a streaming query)."""
-    execution = _execution(df)
+    query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    execution = _active(df, query_id) if query_id else None
     if execution is None:
         raise _outside()
     return execution
 
 
 def _outside() -> OnceOnlyError:
-    return refuse(
-        "E110",
-        problem="exactly_once() was called outside of a streaming query, or from a thread of your own.",
-        cause="it was called directly, or inside a plain threading.Thread, which loses the query's context",
-        next="pass it to .foreachBatch(...), or use pyspark.InheritableThread",
+    return misused(
+        "exactly_once() was called outside of a streaming query, or from a thread of your own.",
+        "it was called directly, or inside a plain threading.Thread, which loses the query's context",
+        "pass it to .foreachBatch(...), or use pyspark.InheritableThread",
     )
-
-
-def _execution(df: DataFrame) -> Any:
-    """Return the running StreamExecution, or ``None`` when the thread belongs to no active query."""
-    query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    return _active(df, query_id) if query_id else None
 
 
 def _active(df: DataFrame, query_id: str) -> Any:

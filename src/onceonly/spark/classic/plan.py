@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+
 from onceonly.spark import sources
 from onceonly.spark.engine import QueryPlan, Source, passes_over
 from onceonly.spark.sources import brokers, class_name, items
@@ -19,7 +21,6 @@ from onceonly.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +129,6 @@ def nondeterministic(plan: Any, unstable: Sequence[str]) -> str | None:
 
 def spelled(plan: Any) -> str | None:
     """Return a plan in Spark's JSON, or ``None`` if Spark cannot spell it."""
-    from py4j.protocol import Py4JJavaError
-
     try:
         return str(plan.toJSON())
     except Py4JJavaError as error:

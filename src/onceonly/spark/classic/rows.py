@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from pyspark.sql import functions as f
+
 from onceonly.spark import digest
 from onceonly.spark.sources import java_class
 from onceonly.spark.versions import SparkVersion
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
     from typing_extensions import Self
-
 
 # ---- Spool of record batches: read ahead in a thread, buffer or spill.
 #
@@ -155,18 +156,15 @@ class Spool:
             written = batch.serialize()
             length = self._file.write(written)
         except OSError as full:
-            self._warn(full)
+            if not self._warned:
+                self._warned = True
+                log.warning(
+                    "no room for rows that the sink has not taken yet (%s): until it takes some, Spark starts no job "
+                    "of any query; free some, or point TMPDIR to another disk and restart",
+                    full,
+                )
             return None
         return _Spilled(self._file, batch.schema, offset, length) if length == written.size else None
-
-    def _warn(self, full: OSError) -> None:
-        if not self._warned:
-            self._warned = True
-            log.warning(
-                "no room for rows that the sink has not taken yet (%s): until it takes some, Spark starts no job of "
-                "any query; free some, or point TMPDIR to another disk and restart",
-                full,
-            )
 
     @staticmethod
     def _read_back(spilled: _Spilled) -> pa.RecordBatch:
@@ -229,8 +227,6 @@ class Hashes:
 
 def hashes(line: SparkVersion, df: DataFrame, hash_columns: Mapping[str, Column]) -> Hashes | None:
     """Hand hashes over to the JVM, or return ``None`` for none."""
-    from pyspark.sql import functions as f
-
     if not hash_columns:
         return None
     names: Any = line.sequence(df.sparkSession.sparkContext, list(hash_columns))
@@ -276,8 +272,6 @@ def digesting(
     line: SparkVersion, df: DataFrame, leave_out: frozenset[str], summed: tuple[digest.Summed, ...] = ()
 ) -> Digesting:
     """Return the digest columns for a schema, made once for an application and kept."""
-    from pyspark.sql import functions as f
-
     cache = _digesting_cache.setdefault(df.sparkSession.sparkContext, {})
     key = (df.schema, leave_out, summed)
     if key not in cache:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-
 log = logging.getLogger(__name__)
 
 _MISSING = "PATH_NOT_FOUND"

@@ -12,7 +12,7 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task
 from onceonly_checkpoints.digests import Digest
@@ -57,7 +57,12 @@ class Files:
     @property
     def dataframe(self) -> DataFrame:
         """Refuse (E150): there is none."""
-        raise no_session("rows would reach the sink through Spark")
+        raise refuse(
+            "E150",
+            problem="rows would reach the sink through Spark",
+            cause="the process that commits for a data source has no Spark session",
+            next="use foreachBatch for this query: exactly_once(sink)",
+        )
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """The rows, file by file."""
@@ -106,16 +111,6 @@ class Parts(Files):
     def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Files:
         """Return rows from other files."""
         return Files(paths, schema)
-
-
-def no_session(problem: str) -> OnceOnlyError:
-    """Make the error for an operation that needs a Spark session, named in ``problem``."""
-    return refuse(
-        "E150",
-        problem=problem,
-        cause="the process that commits for a data source has no Spark session",
-        next="use foreachBatch for this query: exactly_once(sink)",
-    )
 
 
 def _rows(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,6 @@ class Message(WriterCommitMessage):  # type: ignore[misc]
 Commit = Callable[[Mapping[str, str], "StructType", Sequence[PartitionFile], int], None]
 """Commits a batch: options, columns, what tasks wrote, its id. A function of a module, which pickles by its name."""
 
-
 _Writer: Any = getattr(datasource, detect.line().stream_writer)
 
 
