@@ -147,6 +147,8 @@ def test_state_that_is_said_to_be_deterministic_is_written_and_compared(
     with stream_ledger(str(stream.checkpoint.with_name("ck.onceonly.db"))) as ledger:
         assert len(events(ledger, EventKind.SKIPPED)) == 1
         assert [record.epoch.digest.rows for record in ledger.epochs("orders")] == [10, 5, 5]
+        states = [record.epoch.lineage.state for record in ledger.epochs("orders") if record.epoch.lineage]
+        assert [state.version for state in states[1:] if state] == [2, 3]
 
 
 @source

@@ -64,6 +64,29 @@ class Fence(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class StateVersion(Record):
+    """A version of Spark's state as its files show it. Bytes are not read.
+
+    Attributes:
+        version: number of the batch that begins with it.
+        operators: stateful operator, its stores with the version, and a digest of the names and sizes of their files.
+        lacking: stores without the version, ``operator/partition/store``.
+    """
+
+    version: int
+    operators: tuple[tuple[str, int, str], ...]
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """It in words: ``version 7; operator 0: 4 stores, 58f1c0ad91f3``. Equal texts are equal versions."""
+        operators = (f"operator {name}: {stores} stores, {digest}" for name, stores, digest in self.operators)
+        lacking = f"missing in {model.shorten_list(self.lacking, 3)}" if self.lacking else ""
+        files = filter(None, (*operators, lacking)) if self.operators else ("no files",)
+        return "; ".join((f"version {self.version}", *files))
+
+
+@dataclass(frozen=True, slots=True)
 class Lineage(Record):
     """The engine's names for an epoch's batch. Recorded and compared, never an identity.
 
@@ -76,6 +99,7 @@ class Lineage(Record):
         watermark_ms: event-time watermark in force during the batch, milliseconds since 1970.
         version: the user's name for the code, or empty. A note, not part of the chain.
         plan: fingerprint of that code, ``None`` if the plan is hidden. A note as well.
+        state: what the batch left, ``None`` for a plan without state. A note: a replay leaves other bytes of the same.
     """
 
     query_id: str
@@ -86,6 +110,7 @@ class Lineage(Record):
     watermark_ms: int
     version: str = ""
     plan: PlanFingerprint | None = None
+    state: StateVersion | None = None
 
     @property
     def code(self) -> Code:
@@ -93,7 +118,7 @@ class Lineage(Record):
         return Code(self.version, self.plan)
 
 
-NOTES = ("version", "plan")
+NOTES = ("version", "plan", "state")
 """Members of a lineage that the chain leaves out: another code that gives the same rows makes no other epoch."""
 
 

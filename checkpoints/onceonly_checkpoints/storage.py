@@ -8,7 +8,7 @@ import re
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
 
 _ALIASES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfs"}
@@ -39,6 +39,15 @@ class Readable(Protocol):
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory."""
+        ...
+
+
+@runtime_checkable
+class Sized(Readable, Protocol):
+    """Lists sizes, too."""
+
+    def sizes(self, directory: str, pattern: re.Pattern[str]) -> dict[str, int | None]:
+        """Visible names in a directory, those that match with their bytes, others with ``None``. One listing."""
         ...
 
 
@@ -160,6 +169,17 @@ class LocalStorage:
         except (FileNotFoundError, NotADirectoryError):
             return ()
 
+    def sizes(self, directory: str, pattern: re.Pattern[str]) -> dict[str, int | None]:
+        """Names, with bytes if they match."""
+        try:
+            with os.scandir(self._root / directory) as entries:
+                by_name = {entry.name: entry for entry in entries}
+                return {
+                    name: by_name[name].stat().st_size if pattern.fullmatch(name) else None for name in visible(by_name)
+                }
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
     def read(self, path: str) -> bytes:
         """Content of a file."""
         try:
@@ -241,6 +261,9 @@ def file_system(url: str) -> tuple[Any, str]:
     return fs, str(root).rstrip("/")
 
 
+_NOTHING = re.compile("")
+
+
 class FsspecStorage:
     """A root on any fsspec file system, given as ``scheme://...``. Hadoop's scheme names are understood.
 
@@ -262,13 +285,18 @@ class FsspecStorage:
 
     def names(self, directory: str) -> tuple[str, ...]:
         """Names in a directory, sorted, without hidden ones."""
+        return tuple(sorted(self.sizes(directory, _NOTHING)))
+
+    def sizes(self, directory: str, pattern: re.Pattern[str]) -> dict[str, int | None]:
+        """Names, with bytes if they match."""
         # Object stores cache listings; a cached one hides what the running query has just written.
         self._fs.invalidate_cache()
         try:
-            paths = self._fs.ls(self._at(directory), detail=False)
+            listing = self._fs.ls(self._at(directory), detail=True)
         except (FileNotFoundError, NotADirectoryError):
-            return ()
-        return visible(str(path).rstrip("/").rpartition("/")[2] for path in paths)
+            return {}
+        sizes = {str(entry["name"]).rstrip("/").rpartition("/")[2]: entry["size"] for entry in listing}
+        return {name: sizes[name] if pattern.fullmatch(name) else None for name in visible(sizes)}
 
     def read(self, path: str) -> bytes:
         """Content of a file."""

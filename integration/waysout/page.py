@@ -32,6 +32,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "integration/test_wrapper.py": ("E201", "E217"),
     "tests/core/test_opening.py": ("E210",),
     "integration/test_remedies.py": ("E215",),
+    "integration/test_state_version.py": ("E248",),
     "integration/test_overlap.py": ("E220",),
     "tests/cli/test_taking_over.py": ("E221",),
     "integration/test_refresh.py": ("E246",),

@@ -65,6 +65,7 @@ class EventKind(StrEnum):
     PLAN_CHANGED = "plan-changed"
     PLAN_NOT_COMPARABLE = "plan-not-comparable"
     SCHEMA_CHANGED = "schema-changed"
+    STATE_LEFT = "state-left"
     REWOUND = "rewound"
     ROLLED_FORWARD = "rolled-forward"
 

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +34,7 @@ from onceonly.spark import fingerprint
 from onceonly.spark.engine import Caller, QueryEngine, QueryPlan, Run
 from onceonly.spark.fingerprint import Determinism
 from onceonly_checkpoints.code_version import Code
+from onceonly_checkpoints.epoch import StateVersion
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.spark.offsets import replayed_checkpoint
 from onceonly_checkpoints.storage import is_local, local_path
@@ -190,6 +191,7 @@ class RunStates:
             guard=guard,
             admit=admit,
             describing=run.describing,
+            state_of=_state_of(run),
         )
         application = engine.application(df)
         opening = RunState(run, holder, runner, ledger, admit, application, peers=peers, upstream=upstream)
@@ -216,6 +218,14 @@ class RunStates:
             for reading in (opening.peers, opening.upstream):
                 if reading:
                     reading.close()
+
+
+def _state_of(run: Run) -> Callable[[int], StateVersion | None]:
+    if not run.plan.stateful:
+        return lambda _: None
+    from onceonly_checkpoints.spark.state import read_state
+
+    return partial(read_state, run.files)
 
 
 def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:

@@ -75,6 +75,8 @@ class Epochs:
         lineage = replace(read.lineage, version=ran.version, plan=ran.plan)
         offer = read.offer(columns, stateful=opening.run.plan.stateful)
         offer = replace(offer, lineage=lineage, replays=self.replays, columns=_columns(opening, columns))
+        if opening.state is None:
+            offer = replace(offer, state=opening.runner.state_of(lineage.batch_id))
         if opening.upstream:
             opening.upstream.check(offer.sources, offer.slice.end)
         faults.fire(Point.DISCOVER_AFTER)

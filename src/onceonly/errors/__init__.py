@@ -214,7 +214,7 @@ _OF_A_FAMILY: Mapping[Family, type[OnceOnlyError]] = {
 CLASSES: Mapping[str, type[OnceOnlyError]] = {
     **dict.fromkeys(("E203", "E211", "E220"), OverlapError),
     **dict.fromkeys(("E204", "E214", "E229"), GapError),
-    **dict.fromkeys(("E206", "E215", "E235"), StateError),
+    **dict.fromkeys(("E206", "E215", "E235", "E248"), StateError),
     **dict.fromkeys(("E207", "E208", "E209", "E228", "E233"), SinkChangedError),
     **dict.fromkeys(("E401", "E402"), SupersededRun),
     **dict.fromkeys(("E501", "E510", "E511", "E514", "E516", "E526", "E529"), DestinationUnavailable),

@@ -44,7 +44,9 @@ KINDS: Mapping[AdoptionKind, Kind] = {
     AdoptionKind.ACCEPT_DUPLICATES: Kind(
         ("E203", "E211", "E220"), "the rows of these epochs are written again", epochs=True
     ),
-    AdoptionKind.ACCEPT_STATE_LOSS: Kind(("E206",), "the query's windows and seen keys start empty"),
+    AdoptionKind.ACCEPT_STATE_LOSS: Kind(
+        ("E206", "E248"), "the query goes on without its state, or with the state that is there"
+    ),
     AdoptionKind.ACCEPT_CHANGE: Kind(
         ("E209",), "external changes to the sink up to this version are accepted", False, True, True
     ),

@@ -16,7 +16,7 @@ from onceonly.machine.facts import Happening
 from onceonly.machine.source_order import read_of
 from onceonly.protocol import Sink
 from onceonly.protocol.values import Names
-from onceonly_checkpoints.epoch import Epoch, OutputColumns
+from onceonly_checkpoints.epoch import Epoch, OutputColumns, StateVersion
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import resolved
@@ -95,6 +95,13 @@ def columns_changed(epoch: Epoch) -> tuple[Happening, ...]:
     """Note the columns that an epoch changed. Those that no epoch had recorded before are no change."""
     what = epoch.changed_columns
     return (Happening(EventKind.SCHEMA_CHANGED, what, epoch.number, once=True),) if what else ()
+
+
+def state_left(epoch: Epoch, state: StateVersion | None) -> tuple[Happening, ...]:
+    """Note the state that a replay left, if it is in other files than the epoch recorded."""
+    if state is None or epoch.lineage is None or epoch.lineage.state in (None, state):
+        return ()
+    return (Happening(EventKind.STATE_LEFT, state.text, epoch.number),)
 
 
 # ---- Targets: as they are spelled where a call is made, and as they are once they were resolved.

@@ -12,7 +12,7 @@ from onceonly.protocol.batch import AsOf, Bound, RecordedInputFiles, Trim
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.digests import Digest, OutputDigest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, OutputColumns, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, OutputColumns, Receipt, StateVersion
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice
 
@@ -39,11 +39,15 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The ledger's newest record with the generations whose end it has. ``cut``: a rewind put the ledger there."""
+    """The ledger's newest record with the generations whose end it has. ``cut``: a rewind put the ledger there.
+
+    ``left`` has the states that replays left.
+    """
 
     head: EpochRecord | None
     ended: frozenset[int] = frozenset()
     cut: RewoundPosition | None = None
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +144,10 @@ class Recollect:
 
 @dataclass(frozen=True, slots=True)
 class Recollected:
-    """The recorded epoch and all after it up to the newest. Empty if there is none."""
+    """The recorded epoch and all after it up to the newest, empty if there is none, and the one before it."""
 
     descent: tuple[Epoch, ...]
+    preceding: Epoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +176,10 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """Digest of the rows from this run of the batch."""
+    """Digest of the rows from this run of the batch, and the state that it left."""
 
     digest: Digest
+    state: StateVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +248,7 @@ class Staged:
 
     ``digest`` is of the one action that also gave ``outputs``. ``times`` are from rows and the user's function.
     ``broken``: the checks that do not hold.
-    ``columns`` are those that only the rows show.
+    ``columns`` are those that only the rows show. ``state`` is what the batch left.
     """
 
     manifest: str | None
@@ -253,6 +259,7 @@ class Staged:
     panes: EpochWindows | None = None
     broken: tuple[BrokenCheck, ...] = ()
     columns: tuple[OutputColumns, ...] = ()
+    state: StateVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +297,7 @@ class Prepared:
     rows: int
     digest: Digest
     times: RowTimes | None = None
+    state: StateVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)

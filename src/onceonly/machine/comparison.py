@@ -52,7 +52,7 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | NeedsInputFiles | Re
     if not chain.descends(facts.last, facts.descent):
         return Refusal.of("E210", sink=facts.sink, epoch=recorded.number, pipeline=facts.pipeline)
     if same_batch(recorded, offer):
-        return Skip(recorded, offer.stateful)
+        return _other_state(facts, facts.preceding) or Skip(recorded, offer.stateful)
     return (facts.overlap == "trim" and _r8_trimmed(facts)) or _r7_another_batch(facts, recorded, recorded.lineage)
 
 
@@ -136,6 +136,33 @@ def _r8s_state_lost(facts: BatchFacts) -> Refusal | None:
     then = decide_batch(replace(facts, last=_without_state(facts.last)))
     after = then if isinstance(then, Refusal) else None
     return Refusal.of("E206", pipeline=facts.pipeline, offered=offered, recorded=_query_before(facts), after=after)
+
+
+def _r8s_other_state(facts: BatchFacts) -> Refusal | None:
+    return _other_state(facts, facts.last)
+
+
+def _other_state(facts: BatchFacts, preceding: Epoch | None) -> Refusal | None:
+    """Refuse to begin with another state than the batch before left, or with one that is not there."""
+    before, found, now = preceding.resume_point.lineage if preceding else None, facts.offer.state, facts.offer.lineage
+    if (
+        found is None
+        or before is None
+        or preceding is None
+        or facts.newest.resume_point.accepts(AdoptionKind.ACCEPT_STATE_LOSS)
+    ):
+        return None
+    recorded = before.state if (before.query_id, before.batch_id + 1) == (now.query_id, now.batch_id) else None
+    if recorded is None or found == recorded or found.text in facts.left:
+        return None
+    return Refusal.of(
+        "E248",
+        pipeline=facts.pipeline,
+        epoch=preceding.number,
+        recorded=recorded.text,
+        found=found.text,
+        checkpoint=now.checkpoint,
+    )
 
 
 def _without_state(last: Epoch) -> Epoch:
@@ -357,6 +384,7 @@ def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | NeedsInputFiles | Refus
         or _r7_known_batch(facts)
         or _rf_refreshed(facts)
         or _r8s_state_lost(facts)
+        or _r8s_other_state(facts)
         or _r8_first(facts)
         or _r8_other_sources(facts)
         or _r8_continues(facts)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from onceonly.protocol import Position
 from onceonly.protocol.batch import RecordedInputFiles, Trim
-from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, OutputColumns, Receipt, ReplayedEpochs
+from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, OutputColumns, Receipt, ReplayedEpochs, StateVersion
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.spark.offsets import PreviousBatch
@@ -168,6 +168,7 @@ class Offer:
         earlier_checkpoints: the newest batches that lower siblings of the checkpoint still hold. Read for batch 0.
         replays: epochs that it runs again, or ``None`` for a batch of the query's own.
         columns: of its rows and outputs, as far as the plan shows them.
+        state: with which it begins. ``None`` if not read, as this run left it.
     """
 
     slice: Slice
@@ -182,6 +183,7 @@ class Offer:
     earlier_checkpoints: tuple[PreviousBatch, ...] = ()
     replays: Replays | None = None
     columns: tuple[OutputColumns, ...] = ()
+    state: StateVersion | None = None
 
     @property
     def previous_clock(self) -> PreviousClock | None:
@@ -210,6 +212,8 @@ class BatchFacts:
         descent: the epochs from ``recorded`` to ``last``.
         adopt: start of a target that we have never written.
         held: input files of recorded epochs, or ``None`` if not read.
+        left: states that replays left, in words.
+        preceding: the epoch before ``recorded``, or ``None``.
     """
 
     pipeline: str
@@ -222,6 +226,8 @@ class BatchFacts:
     overlap: Overlap = "stop"
     held: RecordedInputFiles | None = None
     on_refresh: OnRefresh = "stop"
+    left: tuple[str, ...] = ()
+    preceding: Epoch | None = None
 
     @property
     def newest(self) -> Epoch:

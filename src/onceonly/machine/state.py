@@ -139,6 +139,7 @@ class Opening:
         held: input files of recorded epochs, or ``None`` if not read. Without those of this opening: a checkpoint hands
             out no file twice.
         columns: the newest recorded ones, or nothing if they are unknown.
+        left: states that replays left, in words.
     """
 
     fence: Fence
@@ -156,6 +157,7 @@ class Opening:
     cut: RewoundPosition | None = None
     held: RecordedInputFiles | None = None
     columns: tuple[OutputColumns, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def for_next_batch(self) -> Opening:
@@ -177,6 +179,7 @@ class Work:
         unknowns: lost answers in a row.
         healing: sinks that get the epoch of the others. Empty while a new epoch is written.
         descent: recorded epochs from the offered batch id on, or ``None`` if not read.
+        preceding: the epoch before them, or ``None``.
         written: part of the offered batch that is written, if it differs from its slice.
         replaces: first and last of the epochs whose rows the current epoch replaces, or ``None`` for none.
         polled: newest progress of other writers, or ``None`` if not polled. It is kept as long as the rows, because it
@@ -191,6 +194,7 @@ class Work:
     unknowns: int = 0
     healing: tuple[str, ...] = ()
     descent: tuple[Epoch, ...] | None = None
+    preceding: Epoch | None = None
     written: Slice | None = None
     trim: Trim | None = None
     replaces: tuple[int, int] | None = None

@@ -66,7 +66,7 @@ def _probed(state: State, outcome: Probed) -> State:
 
 
 def _recalled(state: State, outcome: Recalled) -> State:
-    opening = replace(state.opening, head=outcome.head, ended=outcome.ended, cut=outcome.cut)
+    opening = replace(state.opening, head=outcome.head, ended=outcome.ended, cut=outcome.cut, left=outcome.left)
     # Who opens without a batch does so to settle what is there: nothing that a look shows would keep him from it.
     return replace(state, phase=Phase.INSTALL if state.job.offer is None else Phase.LOOK, opening=opening)
 
@@ -371,6 +371,8 @@ def _batch_facts(state: State, offer: Offer) -> BatchFacts:
         job.overlap,
         opening.held,
         job.on_refresh,
+        opening.left,
+        state.work.preceding,
     )
 
 
@@ -386,7 +388,8 @@ def _recollected(state: State, outcome: Recollected) -> State:
         descent = precheck.descent(state.opening.peek, state.offered, outcome.descent)
         if descent is None:
             return _fences(state)
-    return compare(replace(state, phase=Phase.COMPARE, work=replace(state.work, descent=descent)))
+    work = replace(state.work, descent=descent, preceding=outcome.preceding)
+    return compare(replace(state, phase=Phase.COMPARE, work=work))
 
 
 def _gathered(state: State, outcome: Gathered) -> State:
@@ -395,6 +398,7 @@ def _gathered(state: State, outcome: Gathered) -> State:
 
 def _executed(state: State, outcome: Executed) -> State:
     epoch = state.current
+    state = replace(state, happenings=(*state.happenings, *admission.state_left(epoch, outcome.state)))
     # It is run without asking for ids: those that were known then may have been forgotten since.
     if outcome.digest == epoch.computed:
         return replace(state, phase=Phase.RECORD)
@@ -432,7 +436,7 @@ def _executing(state: State) -> State:
 
 
 def _prepared(state: State, outcome: Prepared) -> State:
-    staged = Staged(None, outcome.rows, outcome.digest, times=outcome.times)
+    staged = Staged(None, outcome.rows, outcome.digest, times=outcome.times, state=outcome.state)
     state = state if state.work.epoch else _as_epoch(state, staged)
     if state.refusal:
         return state
@@ -472,7 +476,7 @@ def _epoch(state: State, staged: Staged, time: EpochTime | None) -> Epoch:
         digest=staged.digest,
         schema=offer.schema,
         sinks=tuple((sink, first.get(sink, work.number)) for sink in state.job.sinks),
-        lineage=offer.lineage,
+        lineage=replace(offer.lineage, state=staged.state),
         sources=carried(before, offer.sources),
         manifest=staged.manifest,
         offered=offered,

@@ -15,6 +15,7 @@ from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import SourceKind, SourceOffsets
 from onceonly_checkpoints.spark import logs, rebuild
 from onceonly_checkpoints.spark import offsets as spark_offsets
+from onceonly_checkpoints.spark import state as state_files
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
 from onceonly_checkpoints.spark.offsets import REPLAY
 from onceonly_checkpoints.spark.rebuild import FileToWrite
@@ -142,12 +143,9 @@ class Origin:
         return ""
 
 
-_VERSION = re.compile(r"(\d+)(_[^/]*)?\.(delta|snapshot|changelog|zip)")
-
-
 def _version(path: str) -> int | None:
     """Version of a state file, or ``None`` for files of no version."""
-    match = _VERSION.fullmatch(path.rpartition("/")[2])
+    match = state_files.VERSION.fullmatch(path.rpartition("/")[2])
     return int(match[1]) if match else None
 
 

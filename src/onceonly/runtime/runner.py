@@ -49,8 +49,8 @@ from onceonly.runtime.sink_refusals import content, histories, naming, proposing
 from onceonly.runtime.time_callback import TimeCallback
 from onceonly.spark.engine import Describing, undescribed
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import EpochRecord, Fence, Receipt, receipts_of
-from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable
+from onceonly_checkpoints.epoch import EpochRecord, Fence, Receipt, StateVersion, receipts_of
+from onceonly_checkpoints.ledger import EventKind, Intent, Ledger, LedgerUnavailable
 from onceonly_checkpoints.manifest import UnreadableManifest
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class Runner:
         guard: called before each step, raises if the caller may write no longer.
         admit: called at each opening with the sinks open, raises to refuse the batch.
         describing: as in :class:`onceonly.spark.engine.Run`.
+        state_of: the state with which a batch begins, or ``None`` for a plan without state.
 
     ``phases`` are the seconds of each phase of the newest epoch.
     """
@@ -108,6 +109,7 @@ class Runner:
         admit: Callable[[Offer | None], None] = lambda _: None,
         sleep: Callable[[float], None] = time.sleep,
         describing: Describing = undescribed,
+        state_of: Callable[[int], StateVersion | None] = lambda _: None,
     ) -> None:
         self._sinks = {sink.id: sink for sink in sinks}
         self._all = tuple(self._sinks.values())
@@ -123,6 +125,7 @@ class Runner:
         self._admit = admit
         self._sleep = sleep
         self._describing = describing
+        self.state_of = state_of
         self._batch: Batch | None = None
         self._staged: RereadableBatch | None = None
         self._borrowed: list[str] = []
@@ -233,8 +236,12 @@ class Runner:
             head = self._ledger.head(state.job.pipeline)
             events = self._ledger.events(state.job.pipeline, in_doubt.WINDOW)
             cut = ledger_sync.cut(self._ledger, state.job.pipeline, head)
+            offer = state.job.offer
+            # Not among the events above: a query that restarts again and again writes more than that window holds.
+            replays = self._ledger.events(state.job.pipeline, 10, EventKind.STATE_LEFT) if offer and offer.state else ()
+            left = tuple(event.reason for event in replays)
         faults.fire(Point.RECALL_AFTER)
-        return c.Recalled(head, in_doubt.ended(events), cut)
+        return c.Recalled(head, in_doubt.ended(events), cut, left)
 
     def _look(self, state: State, _: c.Look) -> c.Outcome:
         with self._timed("open"):
@@ -307,8 +314,11 @@ class Runner:
         first_record = self._ledger.find(state.job.pipeline, command.query_id, command.batch_id)
         if first_record is None or not command.newest:
             return c.Recollected(())
-        records = self._ledger.epochs(state.job.pipeline, first_record.epoch.number, command.newest)
-        return c.Recollected(tuple(record.epoch for record in records))
+        first = first_record.epoch.number
+        records = self._ledger.epochs(state.job.pipeline, first - 1, command.newest)
+        epochs = tuple(record.epoch for record in records)
+        preceding = next((epoch for epoch in epochs if epoch.number < first), None)
+        return c.Recollected(tuple(epoch for epoch in epochs if epoch.number >= first), preceding)
 
     def _gather(self, state: State, command: c.Gather) -> c.Outcome:
         records = self._ledger.epochs(state.job.pipeline, command.newest.series, command.newest.number)
@@ -321,7 +331,7 @@ class Runner:
         with self._timed("execute"):
             digest = batch.execute()
         faults.fire(Point.EXECUTE_AFTER)
-        return c.Executed(digest)
+        return c.Executed(digest, self._left(state))
 
     def _intend(self, state: State, command: c.Intend) -> c.Outcome:
         if command.replaces:
@@ -377,7 +387,12 @@ class Runner:
         faults.fire(Point.STAGE_AFTER)
         windows, columns = (paned.panes(), paned.columns()) if paned else (None, ())
         outputs = self._staged.outputs
-        return c.Staged(reference, self._staged.rows, digest, outputs, epoch_times, windows, broken, columns)
+        left = self._left(state)
+        return c.Staged(reference, self._staged.rows, digest, outputs, epoch_times, windows, broken, columns, left)
+
+    def _left(self, state: State) -> StateVersion | None:
+        """The state that the batch left. Its tasks have committed it by the end of the action."""
+        return self.state_of(state.offered.lineage.batch_id + 1)
 
     def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
         """Run the batch's one action, which also updates the open windows."""
@@ -433,7 +448,7 @@ class Runner:
         times = batch.times() if command.clock and isinstance(batch, TellsTime) else NO_TIMES
         epoch_times = time_callback.call_time_callback(state, times, counted, self._says) if rows else None
         faults.fire(Point.PREPARE_AFTER)
-        return c.Prepared(prepared.rows, counted, epoch_times)
+        return c.Prepared(prepared.rows, counted, epoch_times, self._left(state) if rows else None)
 
     def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
         if command.sibling_sinks and isinstance(sink, JoinsTransaction):

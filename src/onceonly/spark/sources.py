@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -216,12 +217,17 @@ def _option(options: Any, name: str) -> str | None:
 _MISSING = "java.io.FileNotFoundException"
 
 
+_STATUS = re.compile(r"path=(.*?); isDirectory=(?:true|false; length=(\d+));")
+"""A status as Hadoop spells it."""
+
+
 class HadoopFiles:
     """Reading half of a storage, on any of Hadoop's file systems, by the settings of ``session``."""
 
     def __init__(self, context: SparkContext, session: Any, url: str) -> None:
         # With all settings of the session, as the query itself reaches its checkpoint; the context has only its own.
         self._path = class_in(context, "org.apache.hadoop.fs.Path")
+        self._texts = class_in(context, "scala.runtime.ScalaRunTime")
         self._root = url.rstrip("/")
         self._fs = self._path(self._root).getFileSystem(session.sessionState().newHadoopConf())
 
@@ -237,6 +243,16 @@ class HadoopFiles:
                 return visible(status.getPath().getName() for status in self._fs.listStatus(self._at(directory)))
         except FileNotFoundError:
             return ()
+
+    def sizes(self, directory: str, pattern: re.Pattern[str]) -> dict[str, int | None]:
+        """Return names, with bytes if they match, in one call. Each status asked for would be several into the JVM."""
+        try:
+            with _missing_is_missing(directory):
+                listed = str(self._texts.stringOf(self._fs.listStatus(self._at(directory))))
+        except FileNotFoundError:
+            return {}
+        sizes = {match[1].rpartition("/")[2]: match[2] for match in _STATUS.finditer(listed)}
+        return {name: int(sizes[name]) if pattern.fullmatch(name) else None for name in visible(sizes)}
 
     def read(self, path: str) -> bytes:
         """Read a file. ``FileNotFoundError``: there is none."""

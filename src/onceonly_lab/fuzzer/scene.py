@@ -12,7 +12,7 @@ from itertools import chain
 
 from onceonly_checkpoints.digests import OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Marker
-from onceonly_checkpoints.ledger import Intent
+from onceonly_checkpoints.ledger import Event, Intent
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.history import Header, Mark, MarkTime, Part, Range, Row
 from onceonly_lab.history.recorder import Seen
@@ -259,6 +259,7 @@ class Scene(World):
         self.watched: defaultdict[int, Watched] = defaultdict(Watched)
         self.stops: dict[int, Stop] = {}
         self.intents: dict[int, Intent] = {}
+        self.states_left: list[Event] = []
         self._landings: list[int] = []
         self._early: dict[int, Target] = {}
         self._checks = invariants.checks(self.bound)

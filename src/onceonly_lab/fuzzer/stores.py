@@ -5,7 +5,7 @@ They implement the contracts through which the runner knows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -379,6 +379,12 @@ class SceneLedger(LedgerOverModel):
         self._scene.alive(self._process)
         if event.kind is EventKind.TIME_BACK:
             self._scene.steps.append(f"{self._process.name} notes that {event.reason}")
+        if event.kind is EventKind.STATE_LEFT:
+            self._scene.states_left.append(event)
+
+    def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
+        """Return what replays left of Spark's state."""
+        return self._scene.states_left
 
 
 def _is_of(epoch: Epoch, query_id: str, batch_id: int) -> bool:

@@ -26,7 +26,7 @@ from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedData
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import STATE, Digest, OutputDigest
-from onceonly_checkpoints.epoch import Fence, Marker, OutputColumns, Receipt
+from onceonly_checkpoints.epoch import Fence, Marker, OutputColumns, Receipt, StateVersion
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.spark.offsets import PreviousBatch
@@ -148,6 +148,8 @@ class Stage:
         windows: WindowsConfig | None = None,
         times: RowTimes | None = None,
         check: Check | None = None,
+        state: str = "",
+        leaves: str = "",
     ) -> Start:
         """Start the query on the newest checkpoint.
 
@@ -160,11 +162,22 @@ class Stage:
             windows: how rows are aggregated; ``None``: they are not.
             times: of the rows of each batch; ``None``: they have none.
             check: what no batch meets; ``None``: nothing is asked of its rows together.
+            state: in which files it finds Spark's state.
+            leaves: in which it leaves it. Empty: as found.
         """
         self._starts += 1
         named = names or self.scene.bound.sinks
         options: dict[str, Any] = {"notes": notes, "peers": tuple(peers), "windows": windows, "times": times}
-        return Start(self.scene, self._starts, named, sinks or {}, changes, check=check, **options)
+        return Start(
+            self.scene,
+            self._starts,
+            named,
+            sinks or {},
+            changes,
+            check=check,
+            states=(state, leaves or state),
+            **options,
+        )
 
     def holds(self, records: Records) -> str:
         """What is wrong where every sink should hold these records once; empty: nothing."""
@@ -216,9 +229,10 @@ class Start:
         windows: WindowsConfig | None = None,
         times: RowTimes | None = None,
         check: Check | None = None,
+        states: tuple[str, str] = ("", ""),
     ) -> None:
         self._scene = scene
-        self._times, self._check = times, check
+        self._times, self._check, self._found = times, check, states[0]
         self._process = Process(number, len(scene.checkpoints) - 1)
         scene.recorder.start(number)
         self._names = names
@@ -238,9 +252,13 @@ class Start:
             says=says,
             peers=lambda name, writers: (peers, ""),
             sleep=lambda _: None,
+            state_of=lambda version: self._spark_state(version, states[1]),
         )
         self._changes = changes or (lambda offered: offered)
         self._state: State | None = None
+
+    def _spark_state(self, version: int, digest: str) -> StateVersion | None:
+        return StateVersion(version, (("0", 1, digest),)) if self._scene.schedule.stateful else None
 
     def writes(self, batches: int = 1, *, returns: bool = True) -> Ended:
         """Hand batches over, as the engine does.
@@ -284,6 +302,7 @@ class Start:
             state = coordinator.resume(state, offered)
         else:
             overlap: Overlap = "trim" if bound.trims else "stop"
+            offered = replace(offered, state=self._spark_state(offered.lineage.batch_id, self._found))
             owner = self._process.owner
             state = coordinator.start(
                 PIPELINE,

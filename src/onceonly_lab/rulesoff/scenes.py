@@ -240,6 +240,30 @@ def state_gone() -> str:
     return _refused(ended, "X-LOSS: what records 1 to 2 had left in the state is in no row after them")
 
 
+def state_of_another_run() -> str:
+    """A query that keeps state goes on, and its state is that of another run."""
+    stage = Stage(P, stateful=True)
+    stage.starts().writes(2)
+    ended = stage.starts(state="of another run").writes()
+    return _refused(ended, "X-LOSS: what records 1 to 2 had left in the state is in no row after them")
+
+
+def state_of_another_run_under_a_replay() -> str:
+    """A batch runs again for its state alone, and begins with the state of another run."""
+    stage = Stage(P, stateful=True)
+    stage.starts().writes(2, returns=False)
+    ended = stage.starts(state="of another run").writes()
+    return _refused(ended, "X-LOSS: what record 1 had left in the state is in no row after record 2")
+
+
+def a_replay_that_leaves_other_files() -> str:
+    """A replay leaves the same state in files of other sizes, and the query goes on."""
+    stage = Stage(P, stateful=True)
+    stage.starts().writes(2, returns=False)
+    stage.starts(leaves="in other files").writes()
+    return _goes_on(stage, stage.starts(state="in other files").writes())
+
+
 def a_new_checkpoint_at_the_end() -> str:
     """A new checkpoint that begins exactly where the last epoch ended goes on."""
     stage = Stage(P)
@@ -388,6 +412,9 @@ SCENES: tuple[Callable[[], str], ...] = (
     an_epoch_that_was_never_staged,
     a_topic_made_anew,
     state_gone,
+    state_of_another_run,
+    state_of_another_run_under_a_replay,
+    a_replay_that_leaves_other_files,
     a_new_checkpoint_at_the_end,
     a_new_checkpoint_before_the_end,
     a_full_refresh,

@@ -238,7 +238,11 @@ AcceptDuplicatesOption = Annotated[
     typer.Option("--accept-duplicates", metavar="A..B", help="Let the query write the rows of these epochs again."),
 ]
 AcceptStateLossOption = Annotated[
-    bool, typer.Option("--accept-state-loss", help="Let the query's state (windows, keys already seen) start empty.")
+    bool,
+    typer.Option(
+        "--accept-state-loss",
+        help="Go on without the query's state (windows, seen keys), or with the state that is there.",
+    ),
 ]
 ContinueOption = Annotated[
     str | None,

@@ -101,7 +101,7 @@ class RewindPreview:
             yield "undoes", what
         if self.hindered:
             path = shlex.quote(self.checkpoint) if self.checkpoint else "PATH"
-            rebuild = f"onceonly recover rebuild-checkpoint {path} {self.of.where.query} --at {decision.to}"
+            rebuild = "onceonly recover rebuild-checkpoint " + f"{path} {self.of.where.query} --at {decision.to}"
             yield "checkpoint", f"not reset here: {self.hindered}; after this: {rebuild}"
         else:
             yield "checkpoint", f"reset to epoch {decision.to}: {self.checkpoint}"
