@@ -185,7 +185,7 @@ def test_a_kind_is_a_value_wherever_the_product_asks_for_one() -> None:
         for text in loose_kinds(ast.parse(path.read_text()))
         if not re.search("^class AdoptionKind", path.read_text(), re.MULTILINE)
     }
-    assert found == {("app", "drop-sink"), ("app", "retire-writer")}  # names of commands
+    assert found == {("tree", "drop-sink"), ("tree", "retire-writer")}  # names of commands
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ class MemoryHarness(SinkHarness):
         self.store = MemoryStore(f"beside_{next(_numbers)}" if beside else "rows", beside)
         self._sink = sink
         self._options = {"key": key, **options}
-        rows = "read_current" if key else "read_by_epoch"
+        rows = {"read_current", "read_changes"} if key else {"read_by_epoch"}
         self.answers = frozenset(
-            {rows, "content_epoch", "total", "read_at", "identity_now", "window_store", "place", "pipelines"}
+            rows | {"content_epoch", "total", "read_at", "identity_now", "window_store", "place", "pipelines"}
         )
 
     def connect(self) -> MemorySink:

@@ -107,7 +107,10 @@ DRIVER = {
 """The base of SQL sinks runs on another driver and database than the tutorial's."""
 
 TOUCHED: Mapping[str, Mapping[str, str]] = {
-    "TestMemoryUpsert": UPSERT,
+    "TestMemoryUpsert": {
+        **UPSERT,
+        "signed_changes_add_up_to_the_rows_of_each_epoch": "rows that replace one another have changes",
+    },
     "TestMemoryUpsertWithADeleteColumn": DELETES,
     "TestDeltaAppendThroughExecutors": EXECUTORS,
     "TestDeltaMerge": MERGE,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from onceonly.errors import refuse
-from onceonly.protocol.capabilities import EpochExpired, NotVersioned, Span
+from onceonly.protocol.capabilities import CHANGED, SIGN, EpochExpired, NotVersioned, Span, refuse_own
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Receipt
+from onceonly_sinks.delta import log as log_of_table
 from onceonly_sinks.delta import row_counts
+from onceonly_sinks.delta.ladder import ChangePolicy, Effect
 from onceonly_sinks.delta.read import changes_of
 from onceonly_sinks.delta.table import Table, paths_of
 
@@ -28,9 +31,15 @@ _NUMBERED = "DeltaSink(..., tuning=DeltaTuning(epoch_column=...)) numbers rows, 
 
 def check(table: Table, at: Receipt) -> DeltaTable:
     """Open the version of an epoch. Raises ``EpochExpired`` if any of it is missing."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
+    newest = _holding(table, at)
+    opened = _version(table, version_of(at))
+    if missing := _missing(table, opened, newest):
+        raise EpochExpired(f"{missing} of the data files of version {version_of(at)} are gone", _FILES_CAUSE)
+    return opened
 
+
+def _holding(table: Table, at: Receipt) -> DeltaTable:
+    """Open the newest version, if the log holds the epoch."""
     newest, version = table.reopen(), version_of(at)
     if newest is None or table.identity != at.identity:
         raise EpochExpired("the table is another one than it was, or is gone", _LOG_CAUSE)
@@ -40,16 +49,20 @@ def check(table: Table, at: Receipt) -> DeltaTable:
     note = entry.note if entry else None
     if entry is not None and (note is None or note.marker is None or note.marker.epoch.chain != at.chain):
         raise EpochExpired(f"version {version} is not the epoch that it was", _LOG_CAUSE)
+    return newest
+
+
+def _version(table: Table, version: int) -> DeltaTable:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
     try:
-        opened = DeltaTable(table.root, version=version, storage_options=table.options)
+        return DeltaTable(table.root, version=version, storage_options=table.options)
     except (DeltaError, FileNotFoundError) as error:
         left = min(table.log.versions(), default=version)
         raise EpochExpired(
             f"its log no longer holds version {version}; it begins with version {left}", _LOG_CAUSE
         ) from error
-    if missing := _missing(table, opened, newest):
-        raise EpochExpired(f"{missing} of the data files of version {version} are gone", _FILES_CAUSE)
-    return opened
 
 
 def _missing(table: Table, opened: DeltaTable, newest: DeltaTable) -> int:
@@ -129,6 +142,75 @@ def select(table: Table, at: Receipt, since: Receipt | None) -> str:
         raise NotVersioned("no statement finds the rows of later epochs", "leave since= out")
     uri = table.uri.replace("`", "``")
     return f"SELECT * FROM delta.`{uri}` VERSION AS OF {version_of(at)}"
+
+
+def read_changes(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | None) -> pa.Table:
+    """Read the change data feed of the epochs' versions. Raises as :meth:`DeltaSink.read_changes`."""
+    import pyarrow as pa
+
+    newest, last = _holding(table, at), version_of(at)
+    first = version_of(since) + 1 if since and _holding(table, since) else 0
+    columns = [field for field in dataset(table, newest).schema if field.name != epoch_column]
+    refuse_own(column.name for column in columns)
+    epochs = _epochs_by_version(table, first, last)
+    try:
+        # deltalake refuses a range without versions, and raises a bare Exception if a file is gone.
+        feed = pa.table(newest.load_cdf(starting_version=min(first, last), ending_version=last).read_all())
+    except Exception as error:
+        if "not found" not in str(error):
+            raise
+        if "%25" in str(error):
+            raise NotVersioned(
+                "a partition value of its change data feed has a character that deltalake cannot find a file by",
+                "read the feed by Spark: .option('readChangeFeed', True)",
+            ) from error
+        raise EpochExpired("a file of its change data feed is gone", _FILES_CAUSE) from error
+    feed = feed.slice(0, feed.num_rows if first <= last else 0)
+    kinds: list[Any] = feed[_KIND].to_pylist()
+    versions: list[Any] = feed[_VERSION].to_pylist()
+    signs = pa.array([_SIGNS[kind] for kind in kinds], pa.int16())
+    numbers = pa.array([epochs[version] for version in versions], pa.int64())
+    rows = feed.select([column.name for column in columns]).cast(pa.schema(columns))
+    signed = rows.append_column(CHANGED, numbers).append_column(SIGN, signs)
+    return signed.sort_by([(CHANGED, "ascending"), (SIGN, "ascending")])
+
+
+_SIGNS = {"insert": 1, "update_postimage": 1, "update_preimage": -1, "delete": -1}
+_KIND, _VERSION, _FEED = "_change_type", "_commit_version", "delta.enableChangeDataFeed"
+
+
+def _epochs_by_version(table: Table, first: int, last: int) -> Mapping[int, int]:
+    """Epochs of these versions. Raises ``NotVersioned``: another writer changed rows, or a version has no feed."""
+    entries, has_feed = [], first > 0 and _has_feed(_version(table, first - 1).metadata().configuration)
+    epochs: dict[int, int] = {}
+    off = 0
+    for version in range(first, last + 1):
+        text = table.log.text(version)
+        if text is None:
+            raise EpochExpired(f"its log no longer holds version {version}", _LOG_CAUSE)
+        entry = log_of_table.parse(version, text, table.log.app)
+        entries.append(entry)
+        for line in text.split("\n") if '"metaData"' in text else ():
+            if settings := json.loads(line or "{}").get("metaData"):
+                has_feed = _has_feed(settings.get("configuration") or {})
+        marker = entry.note.marker if entry.note else None
+        epochs[version] = marker.epoch.number if marker else 0
+        if entry.effect is not Effect.NONE and not has_feed:
+            off = epochs[version]
+    changes = log_of_table.disturbances(entries, table.identity, -1, ChangePolicy.NOTHING)
+    if off or changes:
+        point = "read the table once by onceonly.read_at(), and its changes after that epoch"
+        uri = table.uri.replace("`", "``")
+        option = f"ALTER TABLE delta.`{uri}` SET TBLPROPERTIES ({_FEED} = true); then {point}"
+        reason = f"the change data feed of the table was off up to epoch {off}"
+        raise NotVersioned(
+            *((reason, option) if off else (f"another program changed rows: {changes[0].detail}", point))
+        )
+    return epochs
+
+
+def _has_feed(configuration: Mapping[str, str | None]) -> bool:
+    return configuration.get(_FEED) == "true"
 
 
 def version_of(receipt: Receipt) -> int:

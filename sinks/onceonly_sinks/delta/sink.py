@@ -349,10 +349,7 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
         return None if self._settings.merge else read_at.of(self._open.table, self._settings.epoch_column, span)
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
-        """Check that the version of an epoch can be read. See ``ReadsRows``.
-
-        Raises ``EpochExpired``: part of its log or of its files is gone.
-        """
+        """Check that the version of an epoch can be read. ``EpochExpired``: part of its log or files is gone."""
         from onceonly_sinks.delta import read_at
 
         read_at.check(self._open.table, at)
@@ -370,23 +367,25 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
         return read_at.read(self._open.table, column, at, since, merged=merged)
 
     def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
-        """Read the rows as of an epoch, through Spark's Delta.
-
-        Raises ``EpochExpired`` and ``NotVersioned`` as :meth:`read_at`.
-        """
+        """Read the rows as of an epoch, through Spark's Delta. Raises as :meth:`read_at`."""
         from onceonly_sinks.delta import read_at
 
         column, merged = self._settings.epoch_column, self._settings.merge is not None
         return read_at.frame(self._open.table, spark, column, at, since, merged=merged)
 
     def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
-        """``SELECT ... VERSION AS OF``, for Spark's Delta.
-
-        Raises ``EpochExpired``, or ``NotVersioned`` if ``since`` is given.
-        """
+        """``SELECT ... VERSION AS OF``, for Spark's Delta. Raises as :meth:`read_at`, also if ``since`` is given."""
         from onceonly_sinks.delta import read_at
 
         return read_at.select(self._open.table, at, since)
+
+    def read_changes(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """Read the table's change data feed, through deltalake. Raises as :meth:`read_at`."""
+        from onceonly_sinks.delta import read_at
+
+        if self._settings.merge is None:
+            return super().read_changes(at, since)
+        return read_at.read_changes(self._open.table, self._settings.epoch_column, at, since)
 
     def external_changes(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """Changes by other writers since a receipt, without commits that change no row."""

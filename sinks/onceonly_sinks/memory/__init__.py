@@ -41,7 +41,7 @@ from onceonly.runtime.sink_refusals import refusal
 from onceonly_checkpoints import absent
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import store as stores
-from onceonly_sinks.memory.store import MemoryStore, Merge, StoreEntry, Writer, one_per_key, replay
+from onceonly_sinks.memory.store import MemoryStore, Merge, StoreEntry, Writer, one_per_key, replay, signed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -389,6 +389,20 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         from onceonly.spark.frames import of_arrow
 
         return of_arrow(spark, self.read_at(at, since))
+
+    def read_changes(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """The rows that entries since then brought and took. Raises as :meth:`check_at`."""
+        if not self._merge.key:
+            return super().read_changes(at, since)
+        with self.store.lock:
+            for receipt in (at, since) if since else (at,):
+                self.check_at(receipt)
+            first = _serial(since) if since else 0
+            later = [entry for entry in self.store.as_of(_serial(at)) if entry.serial > first and entry.count]
+            if any(entry.writer != self._writer for entry in later):
+                raise NotVersioned("another writer changed rows, under no epoch", "give it a store of its own")
+            tables = [replay(self.store.as_of(serial)) for serial in (first, *(entry.serial for entry in later))]
+        return signed(tables, [entry.epoch for entry in later], self._merge.key)
 
     def _entry_of(self, at: Receipt) -> StoreEntry | None:
         entries = (entry for entry in self.store.as_of(_serial(at)) if entry.writer == self._writer)

@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +15,16 @@ from weakref import WeakValueDictionary
 
 from onceonly.errors import refuse
 from onceonly.errors.options import checks_arguments, unfit
-from onceonly.protocol.capabilities import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
+from onceonly.protocol.capabilities import (
+    CHANGED,
+    GONE,
+    SIGN,
+    STATE_KEY,
+    OpenWindow,
+    StateRow,
+    StateWanted,
+    refuse_own,
+)
 from onceonly.protocol.guard import foreign
 from onceonly.protocol.values import ExternalChange, order
 from onceonly_checkpoints.epoch import Fence
@@ -421,6 +430,22 @@ def replay(entries: Iterable[StoreEntry]) -> pa.Table:
         for rows in run:
             table = upserted(table, rows, merge)
     return table
+
+
+def signed(tables: Sequence[pa.Table], epochs: Sequence[int], key: Sequence[str]) -> pa.Table:
+    """The rows that differ between a table and the next, the first of which is before ``epochs``."""
+    import pyarrow as pa
+
+    schema, changes = tables[-1].schema, list[dict[str, Any]]()
+    refuse_own(schema.names)
+    by_key = [{tuple(row[name] for name in key): row for row in table.to_pylist()} for table in tables]
+    for epoch, (before, now) in zip(epochs, itertools.pairwise(by_key), strict=True):
+        for sign, rows, others in ((-1, before, now), (1, now, before)):
+            changed = (row for at, row in rows.items() if others.get(at) != row)
+            changes += [{**row, CHANGED: epoch, SIGN: sign} for row in changed]
+    return pa.Table.from_pylist(
+        changes, schema.append(pa.field(CHANGED, pa.int64())).append(pa.field(SIGN, pa.int16()))
+    )
 
 
 # ---- Window state in a memory store: the reference for recalls.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from onceonly.protocol.capabilities import EPOCH, EpochExpired, NotVersioned, Span
+from onceonly.protocol.capabilities import CHANGED, EPOCH, SIGN, EpochExpired, NotVersioned, Span, refuse_own
 from onceonly.spark.digest import quote as spark_quote
 from onceonly.spark.frames import of_arrow
 from onceonly_checkpoints.epoch import Receipt
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _PAGE = 5000
+_CHANGE_COLUMNS = ((CHANGED, "int8"), (SIGN, "int2"))
 _RESTORED = "the database was restored to an earlier state"
 
 
@@ -101,6 +102,23 @@ def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Recei
     ``connection`` is a transaction of one snapshot, in which the rows are read too. ``sink`` is as of that snapshot.
     Raises ``EpochExpired``: some of them are gone. Raises ``NotVersioned``: the table does not number or keep them.
     """
+    table, head_row = _checked(connection, sink, at)
+    writer, options = sink.writer, sink.options
+    first = since.epoch + 1 if since else 0
+    if options.merge.history:
+        _remembered(connection, sink, table, at)
+        condition = f"({quote(history.TO)} IS NULL OR {quote(history.TO)} > {at.epoch})"
+        relation = history.name_of(table.name).sql
+        return Selection(relation, table.columns, quote(history.FROM), first, at.epoch, condition)
+    number = table.epoch_column if options.append else None
+    if number is None:
+        return _newest(table, options, head_row, at, since)
+    _check_not_removed(connection, writer, at, since)
+    return Selection(table.name.sql, table.columns, quote(number), first, at.epoch)
+
+
+def _checked(connection: Connection, sink: CurrentTable, at: Receipt) -> tuple[Table, head.Head | None]:
+    """Return the table that holds an epoch and those before it, and its head. Raises as :func:`select`."""
     table, writer, options = sink.table, sink.writer, sink.options
     if table is None or sink.table_identity.identity_now(at.identity) != at.identity:
         raise EpochExpired(
@@ -116,29 +134,53 @@ def select(connection: Connection, sink: CurrentTable, at: Receipt, since: Recei
         raise NotVersioned("its rows are brought by a function of your own (apply=)", _BY_YOURSELF)
     if head.shared(connection, writer, table.oid):
         raise NotVersioned("another sink writes to the table, and numbers its rows there, too", _OWN_TABLE)
-    first = since.epoch + 1 if since else 0
-    if options.merge.history:
-        _remembered(connection, sink, table, at)
-        condition = f"({quote(history.TO)} IS NULL OR {quote(history.TO)} > {at.epoch})"
-        relation = history.name_of(table.name).sql
-        return Selection(relation, table.columns, quote(history.FROM), first, at.epoch, condition)
-    number = table.epoch_column if options.append else None
-    if number is None:
-        return _newest(table, options, head_row, at, since)
-    _check_not_removed(connection, writer, at, since)
-    return Selection(table.name.sql, table.columns, quote(number), first, at.epoch)
+    return table, head_row
+
+
+def read_changes(connection: Connection, sink: CurrentTable, at: Receipt, since: Receipt | None) -> pa.Table:
+    """Read the versions that began and ended in later epochs, as of the transaction's snapshot.
+
+    Rows from before the sink's first epoch have the number before it. Raises as :func:`select`.
+    """
+    table, _ = _checked(connection, sink, at)
+    if since is not None:
+        _checked(connection, sink, since)
+    if not sink.options.merge.history:
+        raise NotVersioned(_REPLACED, _KEEP)
+    _, marker = head.newest_epoch(connection, sink.writer)
+    before = dict(marker.epoch.sinks).get(sink.writer.sink, 1) - 1 if marker else 0
+    after, span = since.epoch if since else before, history.history_span(connection, sink.writer, table)
+    if span is None or not span[0] <= after <= at.epoch <= span[1]:
+        raise _not_remembered(span)
+    columns = [column for column in table.columns if column.name != table.epoch_column]
+    refuse_own(column.name for column in columns)
+    listed, name = ", ".join(quote(column.name) for column in columns), history.name_of(table.name).sql
+    versions = (
+        f"SELECT {listed}, {number} AS {CHANGED}, {sign}::int2 AS {SIGN} FROM {name} "
+        f"WHERE {number} BETWEEN {after + 1 if since else before} AND {at.epoch}"
+        for number, sign in ((quote(history.TO), -1), (quote(history.FROM), 1))
+    )
+    ours = [Column(column, kind, -1, False, True, False, True, kind) for column, kind in _CHANGE_COLUMNS]
+    relation = f"({' UNION ALL '.join(versions)} ORDER BY {CHANGED}, {SIGN}) AS changes"
+    return read(connection, Selection(relation, [*columns, *ours]))
 
 
 def _remembered(connection: Connection, sink: CurrentTable, table: Table, at: Receipt) -> None:
     span = history.history_span(connection, sink.writer, table)
     if span is None or not span[0] <= at.epoch <= span[1]:
-        reason = f"covers epochs {span[0]} to {span[1]}" if span is not None else "is not there yet"
-        cause = "Keep(history=) was set after that epoch, or removed, or deletes older versions"
-        raise EpochExpired(f"the history of its rows {reason}", cause)
+        raise _not_remembered(span)
+
+
+def _not_remembered(span: Span | None) -> EpochExpired:
+    reason = f"covers epochs {span[0]} to {span[1]}" if span is not None else "is not there yet"
+    cause = "Keep(history=) was set after that epoch, or removed, or deletes older versions"
+    return EpochExpired(f"the history of its rows {reason}", cause)
 
 
 _BY_YOURSELF = "let the function write the epoch's number, which it gets, with its rows"
 _OWN_TABLE = "write to a table of its own"
+_REPLACED = "its rows are replaced, and only the newest are kept"
+_KEEP = "PostgresSink(..., keep=Keep(history='all')) keeps what was replaced, from its next epoch on"
 
 
 def _check_not_removed(
@@ -160,10 +202,10 @@ def _newest(
 ) -> Selection:
     """Select all rows, if the epoch is the newest one."""
     upsert = bool(options.merge.key)
-    reason = "its rows are replaced, and only the newest are kept" if upsert else "its rows carry no number of an epoch"
+    reason = _REPLACED if upsert else "its rows carry no number of an epoch"
     option = "give its table an epoch column: ALTER TABLE ... ADD COLUMN _epoch bigint, before the next epoch"
     if upsert:
-        option = "PostgresSink(..., keep=Keep(history='all')) keeps what was replaced, from its next epoch on"
+        option = _KEEP
     if since is not None:
         raise NotVersioned(f"{reason}: which are of later epochs is not known", option)
     if head_row is None or (head_row.epoch, head_row.chain) != (at.epoch, at.chain):

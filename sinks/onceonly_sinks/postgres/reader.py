@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from onceonly.protocol.health import Check, Observed
     from onceonly.protocol.row_rules import Rule
-    from onceonly_sinks.postgres.read_at import Selection
+    from onceonly_sinks.postgres.read_at import CurrentTable, Selection
 
 _PAGE = 500
 
@@ -243,14 +243,29 @@ class Handle(WindowStore, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         with self._selected(at, since) as (_, selection):
             return selection.sql
 
+    def read_changes(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """Versions of rows that later epochs began and ended, of one snapshot. Raises as :meth:`check_at`."""
+        from onceonly_sinks.postgres import read_at
+
+        if not self._options.merge.key:
+            return super().read_changes(at, since)
+        with self._current() as (connection, sink):
+            return read_at.read_changes(connection, sink, at, since)
+
     @contextmanager
     def _selected(self, at: Receipt, since: Receipt | None) -> Generator[tuple[Connection, Selection]]:
         from onceonly_sinks.postgres import read_at
 
+        with self._current() as (connection, sink):
+            yield connection, read_at.select(connection, sink, at, since)
+
+    @contextmanager
+    def _current(self) -> Generator[tuple[Connection, CurrentTable]]:
+        from onceonly_sinks.postgres import read_at
+
         with self._refusals(), self._transactions.reading(snapshot=True) as connection:
             table, table_identity = self._table(connection), self._table_identity(connection)
-            sink = read_at.CurrentTable(table, table_identity, self._writer, self._options)
-            yield connection, read_at.select(connection, sink, at, since)
+            yield connection, read_at.CurrentTable(table, table_identity, self._writer, self._options)
 
     def count_windows(self, since: int) -> int:
         """Number of open windows (see ``WindowStore``). Raises E501 or E508: no answer."""

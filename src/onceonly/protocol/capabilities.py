@@ -8,7 +8,7 @@ unless they say otherwise.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,9 @@ ID, AT = "id", "at"
 
 STATE_KEY = ("key", "start", "stop")
 """Columns of a row of state that name its window. Others are ``body``, ``wake_clock``, ``wake_time`` and ``bucket``."""
+
+CHANGED, SIGN = "_epoch", "_sign"
+"""Columns of :meth:`ReadsRows.read_changes`. They begin with ``_``, as a table of window results has a ``sign``."""
 
 GONE = "gone"
 """Column of a batch of state, and of no target: a row with true removes its window."""
@@ -181,6 +184,16 @@ class NotVersioned(Exception):
         self.reason, self.option, self.newest = reason, option, newest
 
 
+_SINCE = "read its later rows: onceonly.read_at(..., since=)"
+
+
+def refuse_own(names: Iterable[str]) -> None:
+    """Raise :class:`NotVersioned` if a column of a table has a name that its changes give to one of theirs."""
+    if own := sorted({CHANGED, SIGN}.intersection(names)):
+        reason = f"it has a column {own[0]}, and so have its changes"
+        raise NotVersioned(reason, f"give the column another name than {own[0]}")
+
+
 class ReadsRows(ABC):
     """A sink that gives its rows back: to audits, a quarantine's commands, and readers as of an epoch.
 
@@ -246,6 +259,16 @@ class ReadsRows(ABC):
     def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
         """The complete statement of SQL that reads rows as of an epoch. Raises as :meth:`check_at`."""
         raise NotVersioned("it is read by no statement of SQL", "read it by onceonly.reading.read_at()")
+
+    def read_changes(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """Signed rows that epochs brought and took, oldest epoch first.
+
+        They are of a table with a key, and of epochs after ``since`` up to ``at``. Without the table's own column of
+        epochs, behind them :data:`CHANGED` and :data:`SIGN`: 1 of a row that the epoch left, -1 of one that it
+        replaced or removed. A key has one pair an epoch at most. The sum over the rows as of ``since`` is the rows as
+        of ``at``. Without ``since`` it begins with the empty table. Raises as :meth:`check_at`.
+        """
+        raise NotVersioned("it has no rows with a key that replace one another", _SINCE)
 
     def seal(self, epoch: Epoch, pinned: int | None) -> None:
         """Note that all sinks hold ``epoch``, which this sink committed last. After it was recorded. Never raises.

@@ -1,11 +1,12 @@
-"""``read_at``: read sinks as of one epoch that all hold."""
+"""Read sinks as of one epoch that all hold, or their changes."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import time
-from contextlib import ExitStack, closing
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
@@ -16,6 +17,7 @@ from onceonly.protocol.capabilities import EpochExpired, NotVersioned
 from onceonly.protocol.registry import sink_from_address
 from onceonly.reading import as_of
 from onceonly.reading.points import ReadPoint, opened, read_point
+from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -119,6 +121,88 @@ def read_at(
     raise AssertionError("the last attempt returns or raises")
 
 
+@overload
+def changes(
+    pipeline: str,
+    sink: str | Sink,
+    *,
+    after: ReadPoint | int,
+    upto: At = "latest",
+    ledger: str | os.PathLike[str] | Ledger,
+    spark: None = None,
+) -> pa.Table: ...
+@overload
+def changes(
+    pipeline: str,
+    sink: str | Sink,
+    *,
+    after: ReadPoint | int,
+    upto: At = "latest",
+    ledger: str | os.PathLike[str] | Ledger,
+    spark: SparkSession,
+) -> DataFrame: ...
+@checks_arguments
+def changes(
+    pipeline: str,
+    sink: str | Sink,
+    *,
+    after: ReadPoint | int,
+    upto: At = "latest",
+    ledger: str | os.PathLike[str] | Ledger,
+    spark: SparkSession | None = None,
+) -> Any:
+    """Read the changes of a table with ``key=`` as signed rows.
+
+    Only epochs that all sinks hold are read. Each row has two more columns behind the table's: ``_epoch``, and
+    ``_sign``, 1 of a row that the epoch left and -1 of one that it replaced or removed. An update is both. Changes of
+    a key within one epoch are one. Added to the rows as of ``after``, they give the rows as of ``upto``. In Postgres,
+    older rows than the pipeline have the number before its first epoch. Needs ``Keep(history=)`` in Postgres, the
+    change data feed in Delta.
+
+    Args:
+        pipeline: name.
+        sink: id, or a sink of its own on the target if its address lacks a secret.
+        after: the epoch that you read last, 0 to begin with the empty table. Its point also notices a rewind.
+        upto: the newest epoch to read.
+        ledger: of the pipeline: URL, path, or an open one.
+        spark: session for a DataFrame. The changes are read into this process first.
+
+    Returns:
+        The changes, oldest epoch first: an Arrow table, or a DataFrame with ``spark``.
+
+    Raises:
+        ConfigurationError: E110, the ledger has no such pipeline, epoch or sink, or ``after`` is past ``upto`` or is no
+            position.
+        IdentityError: E243, some changes are gone. E244, a sink keeps none, or another program made some. E245, no such
+            epoch is in all of its sinks yet.
+        DestinationError: a destination does not answer.
+        LedgerUnavailable: the ledger cannot be read.
+    """
+    for name, position in (("after", after), ("upto", 0 if upto == "latest" else upto)):
+        if not (isinstance(position, ReadPoint) or _is_number(position)):
+            raise misused(
+                f"{name}={position!r} is no position.",
+                "a position is the number of an epoch, or its read point",
+                "begin with after=0, then keep the number of the newest epoch that you read",
+            )
+    with opened(ledger) as open_ledger:
+        question = _Question(
+            open_ledger, os.fspath(ledger) if isinstance(ledger, str | os.PathLike) else None, pipeline, spark
+        )
+        since, point = question.point(after) if after else None, question.point(upto)
+        if since and since.epoch > point.epoch:
+            raise misused(
+                f"after={since.epoch} is past epoch {point.epoch}, the last to read.",
+                "the consumer's position belongs to another pipeline or ledger, or upto= is too low",
+                f"see the newest epoch: {as_of.point_command(pipeline, open_ledger.address)}",
+            )
+        return question.changes(point, since, sink)
+
+
+def _is_number(position: object) -> bool:
+    return isinstance(position, int) and not isinstance(position, bool) and position >= 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Question:
     """Arguments of a read.
@@ -155,7 +239,31 @@ class _Question:
             return self._rows(point, since, sink)
         return {receipt.sink: self._rows(point, since, receipt.sink) for receipt in point.receipts}
 
+    def changes(self, point: ReadPoint, since: ReadPoint | None, sink: str | Sink) -> Any:
+        """Return the signed rows of one sink."""
+        with self._opened(point, since, sink, "read the whole table once by read_at(), then its changes: ") as (
+            handle,
+            receipt,
+            earlier,
+        ):
+            changed = handle.read_changes(receipt, earlier)
+        if self.spark is None:
+            return changed
+        from onceonly.spark.frames import of_arrow
+
+        return of_arrow(self.spark, changed)
+
     def _rows(self, point: ReadPoint, since: ReadPoint | None, sink: str | Sink) -> Any:
+        with self._opened(point, since, sink) as (handle, receipt, earlier):
+            if self.spark is not None:
+                return handle.frame_at(self.spark, receipt, earlier)
+            return handle.read_at(receipt, earlier)
+
+    @contextmanager
+    def _opened(
+        self, point: ReadPoint, since: ReadPoint | None, sink: str | Sink, way_out: str = ""
+    ) -> Generator[tuple[ReadsRows, Receipt, Receipt | None]]:
+        """Open a sink to read, with its receipts of both points. ``way_out`` precedes the remedy of E243."""
         id_ = sink if isinstance(sink, str) else sink.id
         receipt = as_of.receipt_of(point.receipts, id_, self.pipeline, point.epoch)
         # A sink that joined since then has all its rows from later epochs.
@@ -164,13 +272,11 @@ class _Question:
             target = sink if isinstance(sink, Sink) else stack.enter_context(closing(self._sink_of_id(sink)))
             handle = stack.enter_context(as_of.handle(target, self.pipeline))
             with as_of.refusing(
-                handle.id, self.pipeline, point.epoch, self.ledger.address, lambda: self._way_out(handle)
+                handle.id, self.pipeline, point.epoch, self.ledger.address, lambda: way_out + self._way_out(handle)
             ):
                 if not isinstance(handle, ReadsRows):
                     raise NotVersioned
-                if self.spark is not None:
-                    return handle.frame_at(self.spark, receipt, earlier)
-                return handle.read_at(receipt, earlier)
+                yield handle, receipt, earlier
 
     def _sink_of_id(self, sink: str) -> Sink:
         addresses = dict(

@@ -17,6 +17,7 @@ ANSWERS: Mapping[str, Callable[[Any, Receipt], bool]] = {
     "total": lambda sink, newest: (rows_total := sink.total()) is not None and rows_total.rows > newest.rows,
     "location_columns": lambda sink, _: bool(sink.location_columns),
     "read_at": lambda sink, newest: sink.read_at(newest).num_rows > newest.rows,
+    "read_changes": lambda sink, newest: sink.read_changes(newest).num_rows > newest.rows,
     "select_at": lambda sink, newest: bool(sink.select_at(newest)),
     "identity_now": lambda sink, newest: sink.identity_now(newest.identity) == newest.identity,
     "seen_ids_store": lambda sink, _: sink.seen_ids_store(60) is not None,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError
+from onceonly.protocol import ReadsRows
+from onceonly.protocol.capabilities import CHANGED, SIGN, NotVersioned
 from onceonly.protocol.values import Changes
 from onceonly_lab.conformance.harness import NotTested, SinkHarness, claims_of
 from onceonly_lab.conformance.scenario import Scenario, expect
@@ -107,12 +110,16 @@ class _Player:
         for part in parts:
             rows = [(id_, change) for id_, updates in zip(ids, part, strict=True) for change in updates]
             try:
-                self._driver.tries(replace(self._driver.plan(rows=len(rows)), table=self._table(rows)))
+                self.writes(rows)
             except OnceOnlyError:
                 expect(self._stand(ids) == stand, f"An epoch of {part} was refused, and changed {stand}.")
                 return None
             stand = self._stand(ids)
         return stand
+
+    def writes(self, rows: list[tuple[int, Change]]) -> None:
+        """Write one epoch of changes by key."""
+        self._driver.tries(replace(self._driver.plan(rows=len(rows)), table=self._table(rows)))
 
     def _stand(self, ids: list[int]) -> list[Any]:
         rows = self._rows()
@@ -131,4 +138,54 @@ class _Player:
         return pa.table(columns)
 
 
-CLAIMS = claims_of(the_cut_of_a_batch_decides_nothing)
+_EPOCHS: tuple[tuple[tuple[int, Change], ...], ...] = (
+    ((1, (1, "a", False)), (2, (1, "b", False))),
+    ((1, (2, "c", False)), (3, (1, "d", False))),
+    ((2, (2, "e", False)), (3, (2, "f", True))),
+    ((1, (3, "g", False)), (3, (3, "h", False))),
+)
+"""Changes of each epoch, by key."""
+
+
+def signed_changes_add_up_to_the_rows_of_each_epoch(harness: SinkHarness) -> None:
+    """Changes that a sink reads back, added to the rows as of an epoch, give the rows as of every later one."""
+    with closing(harness.connect()) as sink:
+        updates = sink.capabilities.changes
+    if "id" not in updates.key:
+        raise NotTested("Rows of the target replace one another by no key that the sink knows of.")
+    with Scenario(harness) as story:
+        player = _Player(story, updates)
+        tables = [Counter[Any]()]
+        for changes in _EPOCHS:
+            player.writes(list(changes))
+            tables.append(Counter(map(_image, harness.rows())))
+        reader = story.reader()
+        if not isinstance(reader, ReadsRows):
+            raise NotTested("The sink does not inherit ReadsRows.")
+        receipts = [receipt for _, receipt in reader.history()]
+        for first, last in itertools.combinations(range(len(tables)), 2):
+            since = receipts[first - 1] if first else None
+            try:
+                changed = reader.read_changes(receipts[last - 1], since).to_pylist()
+            except NotVersioned as reason:
+                raise NotTested(f"The sink reads no changes back ({reason}).") from reason
+            expect(
+                all(first < row[CHANGED] <= last for row in changed),
+                f"Changes of epochs {first + 1}..{last} are of epochs {sorted({row[CHANGED] for row in changed})}.",
+            )
+            total = Counter(tables[first])
+            for row in changed:
+                total[_image(row)] += row[SIGN]
+            actual = {image: count for image, count in total.items() if count}
+            expected = dict(tables[last])
+            expect(
+                actual == expected,
+                f"Rows as of epoch {first} with the changes up to {last} are {actual}; the table held {expected}.",
+            )
+
+
+def _image(row: Mapping[str, Any]) -> tuple[int, int, str]:
+    return row["id"], row["step"], row["note"]
+
+
+CLAIMS = claims_of(the_cut_of_a_batch_decides_nothing, signed_changes_add_up_to_the_rows_of_each_epoch)

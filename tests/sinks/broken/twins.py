@@ -15,6 +15,7 @@ from tests.sinks.psycopg_sink import PsycopgSink
 
 from onceonly.protocol import Batch, Prepared
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.capabilities import SIGN
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.log_committer import LogCommitter
@@ -34,6 +35,31 @@ class CountsAnUpsert(MemorySink):
         if not self._merge.key:
             return super().recount()
         return {entry.epoch: entry.count for entry in self.store.epochs(self._writer)}
+
+
+class ChangesShowTheNewestImage(MemorySink):
+    """A change has the row that the table holds now, not the one that its epoch left."""
+
+    def read_changes(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        changed, newest = super().read_changes(at, since), {row["id"]: row for row in self.store.table().to_pylist()}
+        rows = [{**row, **newest.get(row["id"], row)} if row[SIGN] > 0 else row for row in changed.to_pylist()]
+        return pa.Table.from_pylist(rows, changed.schema)
+
+
+class ChangesReadPastTheEpoch(MemorySink):
+    """Changes also hold those of the newest epoch, which not every sink may hold."""
+
+    def read_changes(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        *_, (_, newest) = self.history()
+        return super().read_changes(newest, since)
+
+
+class ChangesTakeNothing(MemorySink):
+    """Changes bring new rows, and leave out those that were replaced or removed."""
+
+    def read_changes(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        changed = super().read_changes(at, since)
+        return pa.Table.from_pylist([row for row in changed.to_pylist() if row[SIGN] > 0], changed.schema)
 
 
 class _RemovesWhatStays:
@@ -227,6 +253,7 @@ _MARKERS = "markers_of_replaced_epochs_stand"
 _RECOUNT = "recount_equals_the_committed_rows"
 _REFUSED_ROW = "a_row_that_the_destination_refuses_is_refused_with_a_code"
 _CUT = "the_cut_of_a_batch_decides_nothing"
+_SIGNED = "signed_changes_add_up_to_the_rows_of_each_epoch"
 _ATTEMPTS = "duplicate_attempts_are_counted_once"
 
 
@@ -238,6 +265,9 @@ TWINS: tuple[Twin, ...] = (
     _twin(CountsAnUpsert, "TestMemoryUpsert", _RECOUNT, _MARKERS),
     _twin(MemoryRemovesWhatStays, "TestMemoryUpsertWithADeleteColumn", _REPLACED, others=True),
     _twin(MemoryKeepsTheOlderOfEqual, "TestMemoryUpsertWithADeleteColumn", _CUT),
+    _twin(ChangesShowTheNewestImage, "TestMemoryUpsert", _SIGNED),
+    _twin(ChangesReadPastTheEpoch, "TestMemoryUpsert", _SIGNED),
+    _twin(ChangesTakeNothing, "TestMemoryUpsert", _SIGNED),
     _twin(DeltaKeepsTheOlderOfEqual, "TestDeltaMerge", _CUT),
     _twin(
         CommitsWhateverLiesThere,
