@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["onceonly_lab.plugin", "tests.timing", "tests.refusal_length"]
+pytest_plugins = ["onceonly_lab.plugin", "tests.connections", "tests.timing", "tests.refusal_length"]
 
 _NEEDS = {"spark", "connect", "postgres", "kafka", "browser", "containers", "kill", "waysout", "source"}
 """Markers of tests that need a server or another process."""

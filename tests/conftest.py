@@ -1,13 +1,9 @@
 """One Kafka broker for all tests of a session, with a proxy before its clients and one before itself; a browser."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.pool import Pool
 from tests.browser import chromium, shown
 
 from onceonly import faults
@@ -23,29 +19,6 @@ def _disarmed() -> Iterator[None]:
     yield
     faults.disarm()
     assert not Path("/ckpt").exists(), "a test has written to /ckpt: give its pipeline a checkpoint of its own"
-
-
-_CONNECTIONS: list[Any] = []
-
-
-@event.listens_for(Pool, "connect")
-def _connected(connection: Any, _record: Any) -> None:
-    _CONNECTIONS.append(connection)
-
-
-@pytest.fixture(autouse=True)
-def _hung_up() -> Iterator[None]:
-    """A test's connections end with it, as those of a process do: a driver that dies in it closes none.
-
-    What was left to the collector warned where that came by, in whichever test it was. Fixtures of a wider scope have
-    connected before.
-    """
-    _CONNECTIONS.clear()
-    yield
-    for connection in _CONNECTIONS:
-        with suppress(Exception):  # it is closed, or belongs to another thread
-            connection.close()
-    _CONNECTIONS.clear()
 
 
 @pytest.fixture(scope="session")
