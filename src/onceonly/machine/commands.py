@@ -20,25 +20,37 @@ if TYPE_CHECKING:
     from onceonly.protocol.row_rules import BrokenCheck
 
 
+class Command:
+    """What the runner is to do next."""
+
+    __slots__ = ()
+
+
+class Answer:
+    """What came of a command. A :class:`Reading` is another one."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Command):
     """Open every sink and read its newest fence. Answer: :class:`Probed`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Probed:
+class Probed(Answer):
     """Newest fence per sink, in order, or ``None`` for none."""
 
     fences: tuple[Fence | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Command):
     """Read the ledger's head. Answer: :class:`Recalled`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Answer):
     """The ledger's newest record with the generations whose end it has. ``cut``: a rewind put the ledger there.
 
     ``left`` has the states that replays left.
@@ -51,12 +63,12 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Look(Command):
     """Peek at every sink without a fence. Answer: :class:`Looked`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(Answer):
     """Contents of each sink, in order. They are stale, so they can only refuse.
 
     ``ahead`` has the epochs in the sinks past the newest one in the ledger. ``None`` if not read, as only the newest
@@ -68,7 +80,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Install:
+class Install(Command):
     """Install ``fence`` in ``sink``. Answer: :class:`Installed`, :class:`Overtaken` or :class:`Unknown`."""
 
     sink: str
@@ -76,26 +88,26 @@ class Install:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(Answer):
     """The sink has our fence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Overtaken:
+class Overtaken(Answer):
     """Another fence, not lower than ours, was read in the sink."""
 
     current_fence: Fence
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Answer):
     """The answer was lost."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBack:
+class RolledBack(Answer):
     """The sink rolled back for another writer's sake. It holds nothing of the transaction, which may be retried."""
 
     reason: str
@@ -103,7 +115,7 @@ class RolledBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Read(Command):
     """Read the position of ``sink`` and the epochs after ``after``. Answer: :class:`Reading` or :class:`Overtaken`."""
 
     sink: str
@@ -112,7 +124,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class Index(Command):
     """Record this opening in the ledger, with epochs that only the sinks know, and sweep. Answer: :class:`Indexed`.
 
     ``lineage`` is of the batch, or of the newest known one. The sweep keeps ``newest_manifest``. ``columns_epoch`` is
@@ -127,14 +139,14 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Indexed:
+class Indexed(Answer):
     """The ledger has them. ``columns`` are empty if it lacks the epoch."""
 
     columns: tuple[OutputColumns, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Recollect:
+class Recollect(Command):
     """Find the epoch of the offered batch id, with all later ones. ``newest`` is 0 if no batch became an epoch."""
 
     query_id: str
@@ -143,7 +155,7 @@ class Recollect:
 
 
 @dataclass(frozen=True, slots=True)
-class Recollected:
+class Recollected(Answer):
     """The recorded epoch and all after it up to the newest, empty if there is none, and the one before it."""
 
     descent: tuple[Epoch, ...]
@@ -151,21 +163,21 @@ class Recollected:
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class Gather(Command):
     """Find the input files of all recorded epochs, up to ``newest``. Answer: :class:`Gathered`."""
 
     newest: Epoch
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class Gathered(Answer):
     """Input files of recorded epochs, as far as the ledger has them."""
 
     held: RecordedInputFiles
 
 
 @dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(Command):
     """Run a skipped batch for its state, and write nothing. Answer: :class:`Executed`.
 
     ``aside``: the checks for which all of its rows are bad.
@@ -175,7 +187,7 @@ class Execute:
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(Answer):
     """Digest of the rows from this run of the batch, and the state that it left."""
 
     digest: Digest
@@ -183,7 +195,7 @@ class Executed:
 
 
 @dataclass(frozen=True, slots=True)
-class Intend:
+class Intend(Command):
     """Note the slice of the epoch about to be written. Answer: :class:`Done`.
 
     ``replaces`` has the first and last of the epochs whose rows the epoch replaces. Every sink must be able to replace.
@@ -196,14 +208,14 @@ class Intend:
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(Command):
     """Read the newest epochs of ``writers`` and of any other writer in a target, unfenced. Answer: :class:`Polled`."""
 
     writers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(Answer):
     """Newest epoch of each other writer. ``unanswered`` is the reason if some could not be read, else empty."""
 
     timed: tuple[TimedMarker, ...]
@@ -211,14 +223,14 @@ class Polled:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Command):
     """Read the manifest that a marker names. Answer: :class:`Staged` or :class:`Missing`."""
 
     manifest: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Command):
     """Stage the batch: written once, with a manifest, or in memory. Answer: ``Staged`` or ``Overtaken``.
 
     Attributes:
@@ -243,7 +255,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Answer):
     """The bytes are final. ``manifest`` is ``None`` for rows in the memory of this process.
 
     ``digest`` is of the one action that also gave ``outputs``. ``times`` are from rows and the user's function.
@@ -263,14 +275,14 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Answer):
     """The staged bytes are gone or changed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(Command):
     """Prepare the batch in ``sink``. Answer: ``Prepared``, ``Overtaken`` or ``Again``.
 
     Attributes:
@@ -291,7 +303,7 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Answer):
     """Rows counted in the bytes, with digest and times of the same action. For an output, the digest of its rows."""
 
     rows: int
@@ -301,7 +313,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Command):
     """Commit rows, ``marker`` and ``sibling_markers``, of sinks in the same transaction.
 
     Answer: ``Committed``, ``Overtaken``, ``Unknown`` or ``Again``.
@@ -312,7 +324,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Answer):
     """The sink confirmed the commit, or was found to hold the epoch. ``passed``: accepted changes by others."""
 
     receipt: Receipt
@@ -321,7 +333,7 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
+class LookUp(Command):
     """Find out whether these were committed. Answer: ``Committed``, ``Absent``, ``Overtaken`` or ``Unknown``."""
 
     marker: Marker
@@ -329,19 +341,19 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Answer):
     """The commit did not happen and cannot happen any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Command):
     """Wait for a random time that grows with ``attempt`` (from 1). Answer: :class:`Done`."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Record(Command):
     """Put the epoch with its receipts, one per sink, into the ledger. Answer: :class:`Done`.
 
     If it was ``skipped``, only missing parts of its record are added. ``replaced`` is the manifest of the epoch before,
@@ -356,70 +368,27 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Note(Command):
     """Append to the ledger's event log. Answer: :class:`Done`."""
 
     happenings: tuple[Happening, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Done(Answer):
     """A command without an answer was carried out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class Return(Command):
     """The callback may return: Spark writes its commit log only now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(Command):
     """The callback must raise."""
 
     refusal: Refusal
 
 
-Command = (
-    Probe
-    | Recall
-    | Look
-    | Install
-    | Read
-    | Index
-    | Recollect
-    | Gather
-    | Execute
-    | Intend
-    | Poll
-    | Fetch
-    | Stage
-    | Prepare
-    | Commit
-    | LookUp
-    | Wait
-    | Record
-    | Note
-    | Return
-    | Refuse
-)
-Outcome = (
-    Probed
-    | Recalled
-    | Looked
-    | Installed
-    | Overtaken
-    | Unknown
-    | RolledBack
-    | Reading
-    | Recollected
-    | Gathered
-    | Executed
-    | Polled
-    | Staged
-    | Missing
-    | Prepared
-    | Committed
-    | Absent
-    | Done
-    | Indexed
-)
+Outcome = Answer | Reading

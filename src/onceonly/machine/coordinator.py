@@ -31,34 +31,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from onceonly.machine import commands as c
 from onceonly.machine import division_rules
 from onceonly.machine import event_time as times
-from onceonly.machine.commands import (
-    Command,
-    Commit,
-    Done,
-    Execute,
-    Fetch,
-    Gather,
-    Index,
-    Install,
-    Intend,
-    Look,
-    LookUp,
-    Note,
-    Outcome,
-    Poll,
-    Prepare,
-    Probe,
-    Read,
-    Recall,
-    Recollect,
-    Record,
-    Refuse,
-    Return,
-    Stage,
-    Wait,
-)
 from onceonly.machine.division_rules import MaxBad, WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
@@ -120,43 +95,43 @@ def marker(state: State, sink: str) -> Marker:
     return Marker(state.job.pipeline, sink, state.opening.fence, state.current)
 
 
-def next(state: State) -> Command:
+def next(state: State) -> c.Command:
     """Return the one command that brings the state forward. Pending events and waits come first."""
     if state.happenings:
-        return Note(state.happenings)
+        return c.Note(state.happenings)
     if state.waiting:
-        return Wait(state.opening.attempt + state.work.unknowns)
+        return c.Wait(state.opening.attempt + state.work.unknowns)
     return _NEXT[state.phase](state)
 
 
-def _read(state: State) -> Command:
+def _read(state: State) -> c.Command:
     head = state.opening.head
     receipts = receipts_of(head)
-    return Read(state.sink, receipts.get(state.sink), head.epoch.number if head else 0)
+    return c.Read(state.sink, receipts.get(state.sink), head.epoch.number if head else 0)
 
 
-def _recollect(state: State) -> Command:
+def _recollect(state: State) -> c.Command:
     lineage = state.offered.lineage
     last = state.opening.last
-    return Recollect(lineage.query_id, lineage.batch_id, last.number if last else 0)
+    return c.Recollect(lineage.query_id, lineage.batch_id, last.number if last else 0)
 
 
-def _index(state: State) -> Command:
+def _index(state: State) -> c.Command:
     opening, offer = state.opening, state.job.offer
     newest = opening.last or (opening.head.epoch if opening.head else None)
     lineage = newest.resume_point.lineage if newest else None
     manifest = opening.last.manifest if opening.last else None
     since = opening.last.columns_epoch if opening.last else 0
-    return Index(opening.fence, opening.unindexed, offer.lineage if offer else lineage, manifest, since)
+    return c.Index(opening.fence, opening.unindexed, offer.lineage if offer else lineage, manifest, since)
 
 
-def _stage(state: State) -> Command:
+def _stage(state: State) -> c.Command:
     work = state.work
     fence, healing, lasting = state.opening.fence, bool(work.healing), state.job.lasting
     lineage = work.epoch.lineage if work.epoch else state.offered.lineage
     as_of = AsOf(state.series, work.number, lineage.batch_timestamp_ms if lineage else 0, state.job.pipeline)
     clock = None if healing else _clock(state)
-    return Stage(
+    return c.Stage(
         work.number, fence, state.written, work.trim, healing, lasting, as_of, clock, _bound(state, as_of), work.aside
     )
 
@@ -171,73 +146,75 @@ def _clock(state: State) -> Clock | None:
     return times.clock(state.job.noting, state.previous_time)
 
 
-def _poll(state: State) -> Command:
+def _poll(state: State) -> c.Command:
     noting, last_time = state.job.noting, state.previous_time.recorded_time
     declared = noting.writers.declared if noting and noting.writers else ()
     writers = [mark.writer for mark in last_time.writers] if last_time else []
-    return Poll(tuple(name for name in dict.fromkeys((*declared, *writers)) if name != state.job.pipeline))
+    return c.Poll(tuple(name for name in dict.fromkeys((*declared, *writers)) if name != state.job.pipeline))
 
 
-def _prepare(state: State) -> Command:
+def _prepare(state: State) -> c.Command:
     work = state.work
     output = work.epoch.output(state.sink) if work.epoch else None  # without outputs the epoch is made of the answer
     (transaction_sinks,) = (transaction for transaction in state.transactions if state.sink in transaction)
     siblings = tuple(sink for sink in state.targets[: work.index] if sink in transaction_sinks)
     clock = None if work.epoch else _clock(state)
-    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, siblings, clock)
+    return c.Prepare(
+        state.sink, work.number, work.trim, work.replaces, output.name if output else None, siblings, clock
+    )
 
 
 def _sibling_markers(state: State) -> tuple[Marker, ...]:
     return tuple(marker(state, sink) for sink in state.transaction[1:])
 
 
-def _record(state: State) -> Command:
+def _record(state: State) -> c.Command:
     before = state.opening.last.manifest if state.opening.last else None
     replaced = None if state.work.skipped else before
-    return Record(state.current, state.opening.fence, state.work.receipts, state.work.skipped, replaced)
+    return c.Record(state.current, state.opening.fence, state.work.receipts, state.work.skipped, replaced)
 
 
-def _fetch(state: State) -> Command:
+def _fetch(state: State) -> c.Command:
     manifest = state.current.manifest
     if manifest is None:
         raise OutOfPhase(state.phase.value, "staged bytes")
-    return Fetch(manifest)
+    return c.Fetch(manifest)
 
 
-def _refuse(state: State) -> Command:
+def _refuse(state: State) -> c.Command:
     if state.refusal is None:
         raise OutOfPhase(state.phase.value, "a reason")
-    return Refuse(state.refusal)
+    return c.Refuse(state.refusal)
 
 
-_NEXT: dict[Phase, Callable[[State], Command]] = {
-    Phase.PROBE: lambda state: Probe(),
-    Phase.RECALL: lambda state: Recall(),
-    Phase.LOOK: lambda state: Look(),
-    Phase.INSTALL: lambda state: Install(state.sink, state.opening.fence),
+_NEXT: dict[Phase, Callable[[State], c.Command]] = {
+    Phase.PROBE: lambda state: c.Probe(),
+    Phase.RECALL: lambda state: c.Recall(),
+    Phase.LOOK: lambda state: c.Look(),
+    Phase.INSTALL: lambda state: c.Install(state.sink, state.opening.fence),
     Phase.READ: _read,
     Phase.INDEX: _index,
     Phase.RECOLLECT: _recollect,
-    Phase.GATHER: lambda state: Gather(state.past),
-    Phase.EXECUTE: lambda state: Execute(division_rules.set_aside(state.current)),
-    Phase.INTEND: lambda state: Intend(state.work.number, state.opening.fence, state.written, state.work.replaces),
+    Phase.GATHER: lambda state: c.Gather(state.past),
+    Phase.EXECUTE: lambda state: c.Execute(division_rules.set_aside(state.current)),
+    Phase.INTEND: lambda state: c.Intend(state.work.number, state.opening.fence, state.written, state.work.replaces),
     Phase.POLL: _poll,
     Phase.FETCH: _fetch,
     Phase.STAGE: _stage,
     Phase.PREPARE: _prepare,
-    Phase.COMMIT: lambda state: Commit(marker(state, state.sink), _sibling_markers(state)),
-    Phase.LOOK_UP: lambda state: LookUp(marker(state, state.sink), _sibling_markers(state)),
+    Phase.COMMIT: lambda state: c.Commit(marker(state, state.sink), _sibling_markers(state)),
+    Phase.LOOK_UP: lambda state: c.LookUp(marker(state, state.sink), _sibling_markers(state)),
     Phase.RECORD: _record,
-    Phase.DONE: lambda state: Return(),
+    Phase.DONE: lambda state: c.Return(),
     Phase.REFUSED: _refuse,
 }
 
 
-def apply(state: State, outcome: Outcome) -> State:
+def apply(state: State, outcome: c.Outcome) -> State:
     """Return the state after this outcome. ``TypeError``: it does not answer the command of :func:`next`."""
-    if isinstance(outcome, Done) and state.happenings:
+    if isinstance(outcome, c.Done) and state.happenings:
         return replace(state, happenings=())
-    if isinstance(outcome, Done) and state.waiting:
+    if isinstance(outcome, c.Done) and state.waiting:
         return replace(state, waiting=False)
     handler = APPLY.get((state.phase, type(outcome)))
     if handler is None:

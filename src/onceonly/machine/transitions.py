@@ -6,27 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from onceonly.machine import admission, callback_rules, comparison, division_rules, event_time, precheck
+from onceonly.machine import commands as c
 from onceonly.machine.acceptance import amount, covers, stop_of
-from onceonly.machine.commands import (
-    Absent,
-    Committed,
-    Done,
-    Executed,
-    Gathered,
-    Indexed,
-    Installed,
-    Looked,
-    Missing,
-    Overtaken,
-    Polled,
-    Prepared,
-    Probed,
-    Recalled,
-    Recollected,
-    RolledBack,
-    Staged,
-    Unknown,
-)
 from onceonly.machine.division_rules import allowed, rows_in, unbalanced
 from onceonly.machine.facts import (
     BatchFacts,
@@ -57,7 +38,7 @@ def _stop(state: State, code: str, **details: object) -> State:
     return replace(state, phase=Phase.REFUSED, refusal=Refusal.of(code, **details))
 
 
-def _probed(state: State, outcome: Probed) -> State:
+def _probed(state: State, outcome: c.Probed) -> State:
     before = max((fence for fence in outcome.fences if fence), key=lambda fence: fence.generation, default=None)
     # The one proposed before was met in a sink, or stands in some: it is never proposed again.
     highest = max(before.generation if before else 0, state.opening.fence.generation)
@@ -65,13 +46,13 @@ def _probed(state: State, outcome: Probed) -> State:
     return replace(state, phase=Phase.RECALL, opening=opening)
 
 
-def _recalled(state: State, outcome: Recalled) -> State:
+def _recalled(state: State, outcome: c.Recalled) -> State:
     opening = replace(state.opening, head=outcome.head, ended=outcome.ended, cut=outcome.cut, left=outcome.left)
     # Who opens without a batch does so to settle what is there: nothing that a look shows would keep him from it.
     return replace(state, phase=Phase.INSTALL if state.job.offer is None else Phase.LOOK, opening=opening)
 
 
-def _looked(state: State, outcome: Looked) -> State:
+def _looked(state: State, outcome: c.Looked) -> State:
     job = state.job
     for sink, sight in zip(job.sinks, outcome.sights, strict=True):
         if refusal := not_ours(job.pipeline, sink, (sight.marker,) if sight.marker else ()):
@@ -100,20 +81,20 @@ def _fences(state: State) -> State:
     return replace(state, phase=Phase.INSTALL, opening=opening, work=Work())
 
 
-def _installed(state: State, _: Installed) -> State:
+def _installed(state: State, _: c.Installed) -> State:
     following = state.work.index + 1
     if following < len(state.job.sinks):
         return replace(state, work=Work(following))
     return replace(state, phase=Phase.READ, work=Work())
 
 
-def _install_unknown(state: State, _: Unknown) -> State:
+def _install_unknown(state: State, _: c.Unknown) -> State:
     if state.work.unknowns + 1 >= MAX_UNKNOWN:
         return _stop(state, "E302", sink=state.sink, times=MAX_UNKNOWN)
     return replace(state, work=replace(state.work, unknowns=state.work.unknowns + 1), waiting=True)
 
 
-def _overtaken(state: State, outcome: Overtaken) -> State:
+def _overtaken(state: State, outcome: c.Overtaken) -> State:
     """Stop for a higher generation. An equal one of another owner is a tie: open again with a higher one."""
     ours, theirs = state.opening.fence.generation, outcome.current_fence.generation
     sink = state.sink
@@ -224,7 +205,7 @@ def _not_healed(
     return _refused(state, refusal)
 
 
-def _missing(state: State, outcome: Missing) -> State:
+def _missing(state: State, outcome: c.Missing) -> State:
     """Compute the batch again if it is proven to be the same. It must give the same digest."""
     epoch, offer = state.current, state.job.offer
     if not division_rules.computable(epoch, state.work.healing, state.before):
@@ -234,7 +215,7 @@ def _missing(state: State, outcome: Missing) -> State:
     return _not_healed(state, state.work.healing, epoch, outcome.reason)
 
 
-def _staged(state: State, outcome: Staged) -> State:
+def _staged(state: State, outcome: c.Staged) -> State:
     if outcome.manifest is None and state.job.lasting:
         raise OutOfPhase(state.phase.value, "rows that outlive this process")
     if outcome.rows != (rows := rows_in(outcome.digest, outcome.outputs)):
@@ -254,7 +235,7 @@ def _staged(state: State, outcome: Staged) -> State:
     return state if state.refusal else replace(state, phase=Phase.PREPARE)
 
 
-def _as_epoch(state: State, staged: Staged) -> State:
+def _as_epoch(state: State, staged: c.Staged) -> State:
     """Make an epoch of rows, or refuse them. Nothing of them is visible yet."""
     job, number = state.job, state.work.number
     if many := division_rules.too_many(job.windows, job.pipeline, number, staged.panes):
@@ -266,7 +247,7 @@ def _as_epoch(state: State, staged: Staged) -> State:
     return _with_epoch(state, staged)
 
 
-def _the_same_again(state: State, outcome: Staged) -> State:
+def _the_same_again(state: State, outcome: c.Staged) -> State:
     """Continue only if the rows are those that the other sinks hold."""
     epoch = state.current
     others = redefined(epoch.outputs, outcome.outputs)
@@ -301,7 +282,7 @@ def _refused(state: State, refusal: Refusal) -> State:
     return replace(state, phase=Phase.REFUSED, refusal=refusal)
 
 
-def _indexed(state: State, outcome: Indexed) -> State:
+def _indexed(state: State, outcome: c.Indexed) -> State:
     opening = replace(state.opening, unindexed=(), columns=outcome.columns)
     return compare(replace(state, phase=Phase.COMPARE, opening=opening))
 
@@ -382,7 +363,7 @@ def _plainly_next(state: State, offer: Offer) -> bool:
     return newest is not None and newest.query_id == offer.lineage.query_id and newest.batch_id < offer.lineage.batch_id
 
 
-def _recollected(state: State, outcome: Recollected) -> State:
+def _recollected(state: State, outcome: c.Recollected) -> State:
     descent: tuple[Epoch, ...] | None = outcome.descent
     if state.opening.peek is not None:
         descent = precheck.descent(state.opening.peek, state.offered, outcome.descent)
@@ -392,11 +373,11 @@ def _recollected(state: State, outcome: Recollected) -> State:
     return compare(replace(state, phase=Phase.COMPARE, work=work))
 
 
-def _gathered(state: State, outcome: Gathered) -> State:
+def _gathered(state: State, outcome: c.Gathered) -> State:
     return compare(replace(state, phase=Phase.COMPARE, opening=replace(state.opening, held=outcome.held)))
 
 
-def _executed(state: State, outcome: Executed) -> State:
+def _executed(state: State, outcome: c.Executed) -> State:
     epoch = state.current
     state = replace(state, happenings=(*state.happenings, *admission.state_left(epoch, outcome.state)))
     # It is run without asking for ids: those that were known then may have been forgotten since.
@@ -413,14 +394,14 @@ def _executed(state: State, outcome: Executed) -> State:
     return _stop(state, "E215", was=before, now=now, first=epoch.number, last=epoch.number, **details)
 
 
-def _intended(state: State, _: Done) -> State:
+def _intended(state: State, _: c.Done) -> State:
     time_config = state.job.noting
     if time_config and time_config.writers:
         return replace(state, phase=Phase.POLL)
     return _executing(state)
 
 
-def _polled(state: State, outcome: Polled) -> State:
+def _polled(state: State, outcome: c.Polled) -> State:
     """Keep the progress of other writers. It must be known before the rows are, because it decides if they are late."""
     state = replace(state, work=replace(state.work, polled=outcome.timed))
     if untimely := event_time.refused(state.job.noting, state.previous_time):
@@ -435,8 +416,8 @@ def _executing(state: State) -> State:
     return replace(state, phase=Phase.STAGE if state.job.staged else Phase.PREPARE)
 
 
-def _prepared(state: State, outcome: Prepared) -> State:
-    staged = Staged(None, outcome.rows, outcome.digest, times=outcome.times, state=outcome.state)
+def _prepared(state: State, outcome: c.Prepared) -> State:
+    staged = c.Staged(None, outcome.rows, outcome.digest, times=outcome.times, state=outcome.state)
     state = state if state.work.epoch else _as_epoch(state, staged)
     if state.refusal:
         return state
@@ -452,7 +433,7 @@ def _miscounted(state: State, where: str, written: int, counted: int) -> State:
     return _stop(state, "E510", sink=where, written=written, epoch=state.work.number, counted=counted)
 
 
-def _with_epoch(state: State, staged: Staged) -> State:
+def _with_epoch(state: State, staged: c.Staged) -> State:
     decision = event_time.timed(state.job.noting, state.previous_time, state.offered, staged.times)
     time = division_rules.closed(decision.time, state.job.windows)
     epoch = _epoch(state, staged, time)
@@ -462,7 +443,7 @@ def _with_epoch(state: State, staged: Staged) -> State:
     return replace(state, work=replace(state.work, epoch=epoch), happenings=happenings)
 
 
-def _epoch(state: State, staged: Staged, time: EpochTime | None) -> Epoch:
+def _epoch(state: State, staged: c.Staged, time: EpochTime | None) -> Epoch:
     offer, last, work = state.offered, state.opening.last, state.work
     first = dict(last.sinks) if last else {}
     slice_, offered = (work.written, offer.slice) if work.written else (offer.slice, None)
@@ -492,7 +473,7 @@ def _epoch(state: State, staged: Staged, time: EpochTime | None) -> Epoch:
     return chain.linked(epoch)
 
 
-def _committed(state: State, outcome: Committed) -> State:
+def _committed(state: State, outcome: c.Committed) -> State:
     following = state.work.index + 1
     work = replace(state.work, receipts=(*state.work.receipts, outcome.receipt, *outcome.sibling_receipts), unknowns=0)
     state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
@@ -505,7 +486,7 @@ def _committed(state: State, outcome: Committed) -> State:
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
 
 
-def _foreign(outcome: Committed) -> tuple[Happening, ...]:
+def _foreign(outcome: c.Committed) -> tuple[Happening, ...]:
     sink, number = outcome.receipt.sink, outcome.receipt.epoch
     return tuple(Happening(EventKind.EXTERNAL_CHANGE, f"{sink}: {event.detail}", number) for event in outcome.passed)
 
@@ -532,7 +513,7 @@ def _read_again(state: State) -> State:
     return replace(state, phase=Phase.READ, opening=opening, work=Work(), happenings=happenings)
 
 
-def _commit_unknown(state: State, outcome: Unknown) -> State:
+def _commit_unknown(state: State, outcome: c.Unknown) -> State:
     if state.work.unknowns + 1 >= MAX_UNKNOWN:
         return _stop(
             state,
@@ -548,7 +529,7 @@ def _commit_unknown(state: State, outcome: Unknown) -> State:
     return replace(state, phase=Phase.LOOK_UP, work=work, waiting=waiting)
 
 
-def _resolve_committed(state: State, outcome: Committed) -> State:
+def _resolve_committed(state: State, outcome: c.Committed) -> State:
     what = f"the answer of {state.sink} was lost; it holds the epoch"
     committed_state = _committed(state, outcome)
     return replace(
@@ -557,7 +538,7 @@ def _resolve_committed(state: State, outcome: Committed) -> State:
     )
 
 
-def _absent(state: State, _: Absent) -> State:
+def _absent(state: State, _: c.Absent) -> State:
     what = f"the answer of {state.sink} was lost; it does not hold the epoch"
     happening = Happening(EventKind.RESOLVED, what, state.work.number)
     opened = _open_again(
@@ -571,7 +552,7 @@ def _absent(state: State, _: Absent) -> State:
     return replace(opened, happenings=(happening,))
 
 
-def _conflict(state: State, outcome: RolledBack) -> State:
+def _conflict(state: State, outcome: c.RolledBack) -> State:
     """Open again: the sink holds nothing of the epoch, and the next attempt starts from its current position."""
     what = f"{state.sink} took the epoch back ({outcome.reason}; {outcome.blocker}); it is written again"
     conflicts = state.opening.conflicts + 1
@@ -583,7 +564,7 @@ def _conflict(state: State, outcome: RolledBack) -> State:
     return replace(opened, happenings=(Happening(EventKind.RESOLVED, what, state.work.number),))
 
 
-def _recorded(state: State, _: Done) -> State:
+def _recorded(state: State, _: c.Done) -> State:
     if state.work.skipped:
         return replace(state, phase=Phase.DONE)
     # Files that a replaced epoch held are held no more.
@@ -594,34 +575,34 @@ def _recorded(state: State, _: Done) -> State:
 
 
 APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
-    (Phase.PROBE, Probed): _probed,
-    (Phase.RECALL, Recalled): _recalled,
-    (Phase.LOOK, Looked): _looked,
-    (Phase.INSTALL, Installed): _installed,
-    (Phase.INSTALL, Unknown): _install_unknown,
-    (Phase.INSTALL, Overtaken): _overtaken,
+    (Phase.PROBE, c.Probed): _probed,
+    (Phase.RECALL, c.Recalled): _recalled,
+    (Phase.LOOK, c.Looked): _looked,
+    (Phase.INSTALL, c.Installed): _installed,
+    (Phase.INSTALL, c.Unknown): _install_unknown,
+    (Phase.INSTALL, c.Overtaken): _overtaken,
     (Phase.READ, Reading): _read_one,
-    (Phase.READ, Overtaken): _overtaken,
-    (Phase.INDEX, Indexed): _indexed,
-    (Phase.RECOLLECT, Recollected): _recollected,
-    (Phase.GATHER, Gathered): _gathered,
-    (Phase.EXECUTE, Executed): _executed,
-    (Phase.INTEND, Done): _intended,
-    (Phase.POLL, Polled): _polled,
-    (Phase.FETCH, Staged): _staged,
-    (Phase.FETCH, Missing): _missing,
-    (Phase.STAGE, Staged): _staged,
-    (Phase.STAGE, Overtaken): _overtaken,
-    (Phase.PREPARE, Prepared): _prepared,
-    (Phase.PREPARE, Overtaken): _overtaken,
-    (Phase.PREPARE, RolledBack): _conflict,
-    (Phase.COMMIT, Committed): _committed,
-    (Phase.COMMIT, Unknown): _commit_unknown,
-    (Phase.COMMIT, Overtaken): _overtaken,
-    (Phase.COMMIT, RolledBack): _conflict,
-    (Phase.LOOK_UP, Committed): _resolve_committed,
-    (Phase.LOOK_UP, Absent): _absent,
-    (Phase.LOOK_UP, Unknown): _commit_unknown,
-    (Phase.LOOK_UP, Overtaken): _overtaken,
-    (Phase.RECORD, Done): _recorded,
+    (Phase.READ, c.Overtaken): _overtaken,
+    (Phase.INDEX, c.Indexed): _indexed,
+    (Phase.RECOLLECT, c.Recollected): _recollected,
+    (Phase.GATHER, c.Gathered): _gathered,
+    (Phase.EXECUTE, c.Executed): _executed,
+    (Phase.INTEND, c.Done): _intended,
+    (Phase.POLL, c.Polled): _polled,
+    (Phase.FETCH, c.Staged): _staged,
+    (Phase.FETCH, c.Missing): _missing,
+    (Phase.STAGE, c.Staged): _staged,
+    (Phase.STAGE, c.Overtaken): _overtaken,
+    (Phase.PREPARE, c.Prepared): _prepared,
+    (Phase.PREPARE, c.Overtaken): _overtaken,
+    (Phase.PREPARE, c.RolledBack): _conflict,
+    (Phase.COMMIT, c.Committed): _committed,
+    (Phase.COMMIT, c.Unknown): _commit_unknown,
+    (Phase.COMMIT, c.Overtaken): _overtaken,
+    (Phase.COMMIT, c.RolledBack): _conflict,
+    (Phase.LOOK_UP, c.Committed): _resolve_committed,
+    (Phase.LOOK_UP, c.Absent): _absent,
+    (Phase.LOOK_UP, c.Unknown): _commit_unknown,
+    (Phase.LOOK_UP, c.Overtaken): _overtaken,
+    (Phase.RECORD, c.Done): _recorded,
 }
