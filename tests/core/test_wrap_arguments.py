@@ -133,6 +133,12 @@ def test_an_unknown_keyword_is_an_error_at_construction():
         Storage(ledgr="x.db")
 
 
+def test_a_storage_of_another_kind_is_an_error_that_does_not_show_it():
+    with pytest.raises(ConfigurationError, match=r"(?s)E110.*give a Storage") as refused:
+        exactly_once(MemorySink(id="memory:orders"), storage="postgresql://me:hush@host/ledger")
+    assert "hush" not in str(refused.value)
+
+
 def test_the_file_of_pitfalls_names_every_keyword():
     page = Path(__file__, "../../../docs/how-it-is-proven/pitfalls.json").resolve().read_text()
     said = page.partition("The arguments of `exactly_once()` are ")[2].partition(".")[0]

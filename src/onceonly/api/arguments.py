@@ -139,6 +139,11 @@ class Arguments:
     storage: Storage = DEFAULT_STORAGE
     replaying: bool = False
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.storage, Storage):  # pyright: ignore[reportUnnecessaryIsInstance]
+            # Not its value: a text may hold a login.
+            raise meaningless("exactly_once", "storage", type(self.storage).__name__, "a Storage")
+
     @property
     def hint(self) -> QueryHint:
         """Name and checkpoint of the query, for engines that cannot find them."""
