@@ -22,9 +22,11 @@ from onceonly.spark.detect import engine_for
 from onceonly.spark.frames import of_arrow, setting
 from onceonly.windows import (
     Aggregate,
+    ApproxCountDistinct,
     AtMark,
     AtWatermark,
     Count,
+    CountDistinct,
     Global,
     Last,
     Max,
@@ -85,8 +87,9 @@ VALUES = {
     "last_price": Last("price", by="at"),
     "last_day": Last("day", by="small"),
     "doubled": Sum("number + number DIV 2"),
+    **{f"different_{name}": CountDistinct(name) for name, _ in COLUMNS},
 }
-FEW = {name: VALUES[name] for name in ("rows", "number_sum", "last_price")}
+FEW = {name: VALUES[name] for name in ("rows", "number_sum", "last_price", "different_clock")}
 """Enough where windows are the question: Spark compiles a plan of all values for a second."""
 
 _1970 = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -510,3 +513,17 @@ def test_a_million_rows_are_counted_by_spark(spark: SparkSession, window: Window
 
 def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def test_an_estimate_of_different_values_is_one_in_the_driver_and_in_spark(spark: SparkSession) -> None:
+    rows = drawn(random.Random(7), 3_000)
+    panes = Windows(
+        key="tag",
+        aggregates={"users": ApproxCountDistinct("concat(team, `offset`)", keep=16), "exact": CountDistinct("offset")},
+        time="at",
+        window=Tumbling("1 hour"),
+    )
+    few, many = both(action(frame(spark, rows), panes))
+    assert sorted(few.partials) == sorted(many.partials)
+    estimates = [partial.values[0] for partial in few.partials]
+    assert max(map(len, estimates)) == 16

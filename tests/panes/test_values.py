@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.panes.making import refused, through_json
 
-from onceonly.windows import Aggregate, Count, Last, Max, Mean, Min, Sum
+from onceonly.windows import Aggregate, ApproxCountDistinct, Count, CountDistinct, Last, Max, Mean, Min, Sum
 from onceonly.windows.rules import json_values
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.values import Fold, Value
@@ -54,6 +54,10 @@ def column(value: Value, kind: str, *cells: Any) -> Any:
     [
         (Count("value"), "bigint", [1, None, 3], 2),
         (Count("value"), "bigint", [None], 0),
+        (CountDistinct("value"), "bigint", [3, 1, None, 3], 2),
+        (CountDistinct("value"), "bigint", [None], 0),
+        (CountDistinct("value"), "decimal(4,1)", [Decimal("1.0"), Decimal("1.0"), Decimal("10.0")], 2),
+        (CountDistinct("value"), "double", [0.0, -0.0, math.nan, math.nan, 1.0], 3),
         (Sum("value"), "bigint", [1, None, 2**62], 2**62 + 1),
         (Sum("value"), "tinyint", [127, 127], 254),
         (Sum("value"), "bigint", [None, None], None),
@@ -148,7 +152,7 @@ CELLS: dict[str, Any] = {
     "decimal(38,6)": lambda draw: Decimal(draw.randint(-(10**37), 10**37)).scaleb(-6),
     "decimal(5,2)": lambda draw: Decimal(draw.randint(-99_999, 99_999)).scaleb(-2),
 }
-VALUES = [Count("x"), Sum("x"), Min("x"), Max("x"), Mean("x"), Last("x", by="x")]
+VALUES = [Count("x"), CountDistinct("x"), Sum("x"), Min("x"), Max("x"), Mean("x"), Last("x", by="x")]
 
 
 def _of_all(value: Value, cells: list[Any]) -> Any:
@@ -157,6 +161,8 @@ def _of_all(value: Value, cells: list[Any]) -> Any:
     match value:
         case Count():
             return len(known) if cells else None
+        case CountDistinct():
+            return len({*known}) if cells else None
         case Sum():
             return sum(known) if known else None
         case Mean():
@@ -191,6 +197,31 @@ def test_exact_numbers_give_the_same_in_any_order_and_grouping(value: Value, kin
             assert abs(Fraction(found) - near) <= (0 if fold.kind == "double" else step / 2)
         else:
             assert (found if found is None else Fraction(found)) == exact
+
+
+@pytest.mark.parametrize(("keep", "users", "off"), [(64, 60, 0.0), (64, 5_000, 0.5), (4096, 40_000, 0.06)])
+def test_an_estimate_is_near_and_the_same_in_any_order_and_grouping(keep: int, users: int, off: float) -> None:
+    value = ApproxCountDistinct("user", keep=keep)
+    fold, draw = value.over("found", ["bigint"]), random.Random(keep + users)
+    hashes = [draw.randrange(-(2**63), 2**63) for _ in range(users)]
+    found = set()
+    for _ in range(3):
+        rows = [*hashes, *draw.choices(hashes, k=users)]
+        draw.shuffle(rows)
+        parts = [sorted(set(part))[:keep] for part in (rows[: users // 3], rows[users // 3 : users], rows[users:])]
+        whole: Json = None
+        for part in parts:
+            whole = fold.merged(whole, through_json(part))
+        assert len(cast("list[int]", whole)) <= keep
+        found.add(fold.result(whole))
+    (estimate,) = found
+    assert abs(cast("int", estimate) - users) <= off * users
+    assert fold.result(folded(fold, [(hashes[0],), (None,), (hashes[0],)])) == 1
+
+
+def test_an_estimate_of_few_hashes_is_refused_and_another_number_of_them_is_another_definition() -> None:
+    assert "at least 16" in str(refused("E110", lambda: ApproxCountDistinct("x", keep=2)))
+    assert ApproxCountDistinct("x").spelled != ApproxCountDistinct("x", keep=64).spelled
 
 
 # ---- kinds of the results, and of nothing

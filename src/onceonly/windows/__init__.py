@@ -9,17 +9,29 @@ from onceonly.errors.options import checks_arguments
 from onceonly.windows.rules.assigners import Global, Sessions, Sliding, Tumbling, drain
 from onceonly.windows.rules.spec import Windows
 from onceonly.windows.rules.triggers import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
-from onceonly.windows.rules.values import Aggregate, Count, Last, Max, Mean, Min, Sum
+from onceonly.windows.rules.values import (
+    Aggregate,
+    ApproxCountDistinct,
+    Count,
+    CountDistinct,
+    Last,
+    Max,
+    Mean,
+    Min,
+    Sum,
+)
 
 __all__ = [
     "Aggregate",
     "All",
     "Any",
+    "ApproxCountDistinct",
     "AtCount",
     "AtMark",
     "AtPeriod",
     "AtWatermark",
     "Count",
+    "CountDistinct",
     "Global",
     "Last",
     "Max",

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.row_times import RowTimes
@@ -20,7 +21,7 @@ from onceonly.windows.rules.json_values import Json, as_json
 from onceonly.windows.rules.spec import Definition
 from onceonly.windows.rules.state import Partial, WindowKey
 from onceonly.windows.rules.step import joined, key_text
-from onceonly.windows.rules.values import Aggregate, Count, Last, Max, Mean, Min, Sum, Value
+from onceonly.windows.rules.values import Aggregate, Count, CountDistinct, Last, Max, Mean, Min, Sum, Value
 from onceonly_checkpoints.epoch_time import END
 
 if TYPE_CHECKING:
@@ -74,9 +75,8 @@ def aggregated(value: Value, columns: Sequence[str], of: Sequence[str]) -> Aggre
             return _sum(columns[0], of[0])
         case Mean():
             return _mean(columns[0], of[0])
-        case Min() | Max():
-            extreme = "min" if isinstance(value, Min) else "max"
-            return Aggregated((f"{extreme}({columns[0]})",), _encoded(of[0]))
+        case Min() | Max() | CountDistinct():
+            return _one_column(value, columns[0], of[0])
         case Last():
             return _last(columns, of)
         case Aggregate():
@@ -90,10 +90,25 @@ def cells(column: pa.Array[Any]) -> list[Any]:
     import pyarrow as pa
 
     kind: Any = column.type
+    if pa.types.is_list(kind):
+        sets: Any = column
+        flat, ends = cells(sets.values), sets.offsets.to_pylist()
+        return [flat[begin:end] for begin, end in pairwise(ends)]
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
     listed: list[Any] = column.to_pylist()
     return listed
+
+
+def _one_column(value: Min | Max | CountDistinct, column: str, kind: str) -> Aggregated:
+    if not isinstance(value, CountDistinct):
+        return Aggregated((f"{'min' if isinstance(value, Min) else 'max'}({column})",), _encoded(kind))
+    fold = value.over("", [kind])
+
+    def different(row: Sequence[Any]) -> Json:
+        return fold.merge((), [json_values.encode(kind, each) for each in row[0]])
+
+    return Aggregated((f"collect_set({column})",), different)
 
 
 def _encoded(kind: str) -> Read:
