@@ -25,7 +25,7 @@ from tests.audit.histories import (
 from onceonly.audit import Verdict, judge
 from onceonly.audit.catalogue import RULES, Severity
 from onceonly.audit.facts import EngineFacts, Facts, LedgerFacts, SinkFacts
-from onceonly.audit.finding import finding
+from onceonly.audit.finding import Finding
 from onceonly.errors.codes import sections, text_of
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Fence
@@ -248,7 +248,7 @@ def test_no_code_is_given_twice() -> None:
 
 def test_every_code_has_whole_sentences_and_a_remedy() -> None:
     facts = true_facts()
-    remedies = {code: finding(code, PIPELINE, None, 1, "seen").advised(facts).remedy for code in RULES}
+    remedies = {code: Finding(code, PIPELINE, None, 1, "seen").advised(facts).remedy for code in RULES}
     assert [code for code, rule in RULES.items() if not (rule.title.endswith(".") and rule.meaning.endswith("."))] == []
     assert {code: remedy for code, remedy in remedies.items() if not remedy or "{" in remedy} == {}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onceonly.audit.catalogue import CLEAN, FINDINGS, RULES, UNANSWERED, UNCOUNTED, Severity, Verdict
-from onceonly.audit.facts import Facts, SinkFacts
+from onceonly.audit.facts import Facts
 from onceonly.audit.sink_history import SinkHistory, ranges
 from onceonly.machine import acceptance, precheck
 from onceonly.machine.rewind import RewindRequest, level
@@ -165,13 +165,6 @@ _BEHIND = ("A132", "A142")
 """Codes of a sink that lacks what it held, or what the others hold."""
 
 _MESSAGE = "restart the query; its message prints the command that applies"
-
-
-def finding(
-    code: str, pipeline: str, sink: SinkFacts | None, epoch: int | None, evidence: str, *, last: int | None = None
-) -> Finding:
-    """Make the finding of a code, without its remedy yet."""
-    return Finding(code, pipeline, sink.id if sink else None, epoch, evidence, last=last)
 
 
 # ---- Turns findings into one verdict, the sentence of its scope, and an exit code. Pure.

@@ -6,34 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onceonly.audit import rules_division, rules_pipeline, rules_records, rules_time
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
-from onceonly.audit.rules_division import outputs_add_up, panes_go_on
-from onceonly.audit.rules_pipeline import (
-    anything_since,
-    anything_written,
-    batches_without_epochs,
-    begun,
-    compare,
-    ledger_there,
-    records_sound,
-    sinks_agree,
-    sinks_complete,
-    sinks_level,
-    sinks_readable,
-)
-from onceonly.audit.rules_records import (
-    code_changed,
-    columns_changed,
-    computed_again,
-    decisions_said,
-    published_no_more,
-    read_again,
-    sinks_that_left,
-)
 from onceonly.audit.rules_sink import SINK_RULES
-from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
 from onceonly.audit.sink_history import Evidence, SinkHistory, line_of
 from onceonly.machine.source_order import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
@@ -41,28 +18,28 @@ from onceonly_checkpoints.epoch import Epoch, Receipt
 # ---- Applies every rule to the facts: facts in, findings out, in the order in which an operator needs them. Pure.
 
 PIPELINE_RULES: tuple[Callable[[Facts, tuple[SinkHistory, ...]], Iterator[Evidence]], ...] = (
-    sinks_readable,
-    anything_written,
-    anything_since,
-    ledger_there,
-    records_sound,
-    sinks_complete,
-    sinks_agree,
-    sinks_level,
-    begun,
-    batches_without_epochs,
-    outputs_add_up,
-    decisions_said,
-    sinks_that_left,
-    time_holds,
-    late_rows,
-    times_dealt_out,
-    panes_go_on,
-    read_again,
-    published_no_more,
-    code_changed,
-    columns_changed,
-    computed_again,
+    rules_pipeline.sinks_readable,
+    rules_pipeline.anything_written,
+    rules_pipeline.anything_since,
+    rules_pipeline.ledger_there,
+    rules_pipeline.records_sound,
+    rules_pipeline.sinks_complete,
+    rules_pipeline.sinks_agree,
+    rules_pipeline.sinks_level,
+    rules_pipeline.begun,
+    rules_pipeline.batches_without_epochs,
+    rules_division.outputs_add_up,
+    rules_records.decisions_said,
+    rules_records.sinks_that_left,
+    rules_time.time_holds,
+    rules_time.late_rows,
+    rules_time.times_dealt_out,
+    rules_division.panes_go_on,
+    rules_records.read_again,
+    rules_records.published_no_more,
+    rules_records.code_changed,
+    rules_records.columns_changed,
+    rules_records.computed_again,
 )
 
 _SEVERITIES = tuple(Severity)
@@ -112,7 +89,7 @@ def _all(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Finding]:
     seen: list[tuple[SinkFacts | None, Iterable[Evidence]]] = [(None, rule(facts, lines)) for rule in PIPELINE_RULES]
     for line in lines:
         seen += [(line.sink, rule(line)) for rule in SINK_RULES]
-        seen += [(line.sink, compare(line, facts.ledger))] if facts.ledger else []
+        seen += [(line.sink, rules_pipeline.compare(line, facts.ledger))] if facts.ledger else []
     for sink, evidence in seen:
         for code, epoch, text, last, named in evidence:
             about = named or sink
@@ -233,7 +210,7 @@ def judge(facts: Facts) -> AuditResult:
     lines = lines_of(facts)
     findings = examine(facts, lines)
     # The verdict does not cover time.
-    doubt = "time in doubt" if any(finding.code in BROKEN for finding in findings) else ""
+    doubt = "time in doubt" if any(finding.code in rules_time.BROKEN for finding in findings) else ""
     return AuditResult(
         pipeline=facts.pipeline,
         verdict=verdict_of(findings),

@@ -15,17 +15,7 @@ from contextlib import closing
 from importlib.metadata import metadata, requires
 from pathlib import Path
 
-from onceonly.doctor import UNOBSERVED, Check, Observed, State
-from onceonly.doctor.rules import (
-    facts_of,
-    judge_checkpoint,
-    judge_names,
-    judge_server,
-    judge_timeout,
-    mount_of,
-    read_server,
-    records_of,
-)
+from onceonly.doctor import UNOBSERVED, Check, Observed, State, rules
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.protocol import Inspectable, Sink
 from onceonly.protocol.health import observe, spell
@@ -334,13 +324,13 @@ def _sink(sink: Sink, pipeline: str, observed: Observed) -> Iterator[Check]:
 def server(name: str, url: str, observed: Observed = UNOBSERVED) -> Iterator[Check]:
     """A Postgres server: reachable, and none of the settings that lose or forbid commits."""
     try:
-        facts = read_server(url)
+        facts = rules.read_server(url)
     except (LedgerUnavailable, ValueError) as error:
         remedy = "check host, port, database, role and password (PGPASSWORD, ~/.pgpass)"
         yield Check(name, State.PROBLEM, reason_of(error), remedy)
         return
     yield Check(name, State.OK, f"Postgres {facts.settings['server_version']} answers")
-    yield from judge_server(name, facts, observed)
+    yield from rules.judge_server(name, facts, observed)
 
 
 # ---- Checks of pipelines that a ledger knows: their past epochs, their sinks, their checkpoints, their names.
@@ -364,7 +354,7 @@ def pipeline_checks(ledger: Ledger, query: str | None, sinks: Sequence[str], loc
 
 
 def _pipeline(ledger: Ledger, entry: Pipeline, others: Sequence[str], location: str) -> Iterator[Check]:
-    records = records_of(ledger, entry)
+    records = rules.records_of(ledger, entry)
     observed = observe(records, int(time.time() * 1000), ledger.pins(entry.name))
     pause = spell(observed.longest_gap_s)
     took = f"longest transaction {spell(observed.longest_open_s)}, longest pause between two epochs {pause}"
@@ -373,9 +363,9 @@ def _pipeline(ledger: Ledger, entry: Pipeline, others: Sequence[str], location: 
     for address in dict.fromkeys([*addresses, *others]):
         yield from destination(address, entry.name, observed, location)
     if entry.checkpoint:
-        yield from judge_checkpoint(entry.checkpoint, mount_of(entry.checkpoint))
-    yield from judge_names(facts_of(entry, records, list(_fences(entry, records, location))))
-    yield from judge_timeout(entry.name, [record.epoch.time for record in records if record.epoch.time])
+        yield from rules.judge_checkpoint(entry.checkpoint, rules.mount_of(entry.checkpoint))
+    yield from rules.judge_names(rules.facts_of(entry, records, list(_fences(entry, records, location))))
+    yield from rules.judge_timeout(entry.name, [record.epoch.time for record in records if record.epoch.time])
 
 
 def _fences(entry: Pipeline, records: Sequence[EpochRecord], location: str) -> Iterator[tuple[str, int]]:

@@ -13,21 +13,8 @@ from markupsafe import Markup
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, first_disagreement, worst
-from onceonly.audit.page import charts, time_charts
+from onceonly.audit.page import charts, figures, time_charts
 from onceonly.audit.page.charts import PHASES
-from onceonly.audit.page.figures import (
-    FINDINGS,
-    QUANTILES,
-    SCHEMA_VERSION,
-    TOTAL,
-    Attempt,
-    Journey,
-    Phase,
-    attempts_of,
-    document_of,
-    journey_of,
-    phases_of,
-)
 from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome, grid_of, offset_charts
 from onceonly.audit.page.time_charts import EventTimeChart, WindowsChart, up_to_when, windows_of
 from onceonly.audit.result import AuditResult, foremost
@@ -131,10 +118,10 @@ class View:
     windows: WindowsChart | None
     panes: Markup
     latency: Markup
-    phases: tuple[Phase, ...]
-    attempts: tuple[Attempt, ...]
+    phases: tuple[figures.Phase, ...]
+    attempts: tuple[figures.Attempt, ...]
     unlisted: int
-    journey: Journey
+    journey: figures.Journey
 
     @property
     def key(self) -> str:
@@ -183,10 +170,10 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
     records = facts.ledger.records if facts.ledger else ()
     drawn = grid.pooled(COLUMNS)
     partition_charts = offset_charts([line.epoch for line in result.epochs])
-    phases, attempts = phases_of(facts), attempts_of(facts)
+    phases, attempts = figures.phases_of(facts), figures.attempts_of(facts)
     first = first_disagreement(result.findings)
-    names = [phase.name for phase in phases if phase.name != TOTAL]
-    some, shown = bool(drawn.columns), foremost(result.findings, FINDINGS)
+    names = [phase.name for phase in phases if phase.name != figures.TOTAL]
+    some, shown = bool(drawn.columns), foremost(result.findings, figures.FINDINGS)
     aside = quarantine.set_aside(line.epoch for line in result.epochs)
     bad, broken = quarantine.in_all(aside)
     time = up_to_when([line.epoch for line in result.epochs])
@@ -225,7 +212,7 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
         phases=phases,
         attempts=attempts[:ATTEMPTS],
         unlisted=max(0, len(attempts) - ATTEMPTS),
-        journey=journey_of(facts, result),
+        journey=figures.journey_of(facts, result),
     )
 
 
@@ -265,11 +252,11 @@ def render(audits: Sequence[tuple[Facts, AuditResult]], taken: Provenance, runs:
     grids = [grid_of(gathered, result) for gathered, result in audits]
     views = [view_of(gathered, result, grid) for (gathered, result), grid in zip(audits, grids, strict=True)]
     share = 1_500_000 // max(1, len(audits))
-    pipelines = [document_of(result, grid, share) for (_, result), grid in zip(audits, grids, strict=True)]
+    pipelines = [figures.document_of(result, grid, share) for (_, result), grid in zip(audits, grids, strict=True)]
     verdict = worst(view.result.verdict for view in views)
     return _SHELL.render(
         taken,
-        facts(SCHEMA_VERSION, taken, str(verdict), pipelines=pipelines),
+        facts(figures.SCHEMA_VERSION, taken, str(verdict), pipelines=pipelines),
         views=views,
         runs=runs,
         verdict=verdict,
@@ -277,7 +264,7 @@ def render(audits: Sequence[tuple[Facts, AuditResult]], taken: Provenance, runs:
         phases=PHASES,
         said=time_charts.time_text,
         timings=time_charts.TIMINGS,
-        quantiles=[name for name, _ in QUANTILES],
+        quantiles=[name for name, _ in figures.QUANTILES],
     )
 
 

@@ -34,19 +34,11 @@ class Family(StrEnum):
         return _NUMBERED.get(code[:2])
 
 
-_NUMBERED: Mapping[str, Family] = {
-    "E1": Family.CONFIGURATION,
-    "E2": Family.IDENTITY,
-    "E3": Family.OUTCOME,
-    "E4": Family.FENCED,
-    "E5": Family.DESTINATION,
-    "E6": Family.CHECKPOINT,
-    "W7": Family.WARNINGS,
-}
-"""How codes begin, by their family."""
-
 FAMILIES = tuple(Family)
 """All of them, in the order of the codes."""
+
+_NUMBERED: Mapping[str, Family] = dict(zip(("E1", "E2", "E3", "E4", "E5", "E6", "W7"), FAMILIES, strict=True))
+"""How codes begin, by their family."""
 
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _LABELS = ("Why it matters: ", "Likely cause: ", "Next: ")
