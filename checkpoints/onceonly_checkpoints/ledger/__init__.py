@@ -5,9 +5,10 @@ It is never an authority: it can be rebuilt from the sinks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
 from onceonly_checkpoints.model import Slice
@@ -276,3 +277,7 @@ class Ledger(Protocol):
     def close(self) -> None:
         """Release connections. May repeat."""
         ...
+
+
+LedgerPlace: TypeAlias = str | os.PathLike[str] | Ledger
+"""A ledger by its path or URL, or an open one."""

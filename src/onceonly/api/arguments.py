@@ -18,7 +18,7 @@ from onceonly.protocol import Sink
 from onceonly.protocol.values import SOURCE
 from onceonly.runtime import shared_transaction
 from onceonly.spark.engine import QueryHint, QueryPlan, Run
-from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.ledger import Ledger, LedgerPlace
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical, shorten_list
 from onceonly_checkpoints.storage import half_url, is_local, local_path
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from onceonly.windows.windows_argument import WindowsArgument
 
 # ---- What ``exactly_once()`` is called with: what cannot mean anything is refused by name, before a query starts.
-
-LedgerPlace = str | os.PathLike[str] | Ledger | None
-"""Where epochs are recorded: a URL, the path of a SQLite file, a ledger; ``None``: where sinks and checkpoint say."""
 
 
 def _check_ledger(ledger: object) -> None:
@@ -98,7 +95,7 @@ class Storage:
             read from here.
     """
 
-    ledger: LedgerPlace = None
+    ledger: LedgerPlace | None = None
     staging: str | os.PathLike[str] | None = None
     keep_epochs: Annotated[int, at_least(1, "a number of epochs")] = 1
 

@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -132,15 +132,7 @@ def _emit_epochs(ledger: Ledger, query: str | None, limit: int, every: float, co
 
 def to_json(pipeline: Pipeline) -> dict[str, Any]:
     """The JSON form of a pipeline's row."""
-    return {
-        "name": pipeline.name,
-        "epoch": pipeline.epoch,
-        "generation": pipeline.generation,
-        "query_id": pipeline.query_id,
-        "checkpoint": pipeline.checkpoint,
-        "opened_ms": pipeline.opened_ms,
-        "sinks": dict(pipeline.sinks),
-    }
+    return {**asdict(pipeline), "sinks": dict(pipeline.sinks)}
 
 
 def _event_json(event: Event) -> dict[str, Any]:

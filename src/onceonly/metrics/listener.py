@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from onceonly.metrics.exporter import Exporter
-from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
+from onceonly_checkpoints.ledger import LedgerPlace, LedgerUnavailable
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
         ValueError: not an address of a ledger, or the registry has a listener already.
     """
 
-    def __init__(self, ledger: str | os.PathLike[str] | Ledger, registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(self, ledger: LedgerPlace, registry: CollectorRegistry = REGISTRY) -> None:
         self._ledger = SqlLedger(os.fspath(ledger)) if isinstance(ledger, str | os.PathLike) else ledger
         self._own_queries: set[str] = set()
         self._running: set[str] = set()

@@ -18,7 +18,7 @@ from onceonly.protocol.registry import sink_from_address
 from onceonly.reading import as_of
 from onceonly.reading.points import ReadPoint, opened, read_point
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.ledger import Ledger, LedgerPlace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,19 +27,15 @@ if TYPE_CHECKING:
 At: TypeAlias = ReadPoint | int | Literal["latest"]
 """A read point, the number of an epoch, or the newest that all sinks hold."""
 
+Since: TypeAlias = ReadPoint | int | None
+
 _TRIES, _WAIT_S = 50, 0.1
 """A sink that shows only its newest rows may be past the point. Until its epoch is sealed, take the point anew."""
 
 
 @overload
 def read_at(
-    pipeline: str,
-    at: At = "latest",
-    sink: None = None,
-    *,
-    ledger: str | os.PathLike[str] | Ledger,
-    spark: None = None,
-    since: ReadPoint | int | None = None,
+    pipeline: str, at: At = "latest", sink: None = None, *, ledger: LedgerPlace, spark: None = None, since: Since = None
 ) -> dict[str, pa.Table]: ...
 @overload
 def read_at(
@@ -47,29 +43,17 @@ def read_at(
     at: At = "latest",
     sink: None = None,
     *,
-    ledger: str | os.PathLike[str] | Ledger,
+    ledger: LedgerPlace,
     spark: SparkSession,
-    since: ReadPoint | int | None = None,
+    since: Since = None,
 ) -> dict[str, DataFrame]: ...
 @overload
 def read_at(
-    pipeline: str,
-    at: At,
-    sink: str | Sink,
-    *,
-    ledger: str | os.PathLike[str] | Ledger,
-    spark: None = None,
-    since: ReadPoint | int | None = None,
+    pipeline: str, at: At, sink: str | Sink, *, ledger: LedgerPlace, spark: None = None, since: Since = None
 ) -> pa.Table: ...
 @overload
 def read_at(
-    pipeline: str,
-    at: At,
-    sink: str | Sink,
-    *,
-    ledger: str | os.PathLike[str] | Ledger,
-    spark: SparkSession,
-    since: ReadPoint | int | None = None,
+    pipeline: str, at: At, sink: str | Sink, *, ledger: LedgerPlace, spark: SparkSession, since: Since = None
 ) -> DataFrame: ...
 @checks_arguments
 def read_at(
@@ -77,9 +61,9 @@ def read_at(
     at: At = "latest",
     sink: str | Sink | None = None,
     *,
-    ledger: str | os.PathLike[str] | Ledger,
+    ledger: LedgerPlace,
     spark: SparkSession | None = None,
-    since: ReadPoint | int | None = None,
+    since: Since = None,
 ) -> Any:
     """Read the sinks of a pipeline as of one epoch: the rows of it and all before it, none of later ones.
 
@@ -128,7 +112,7 @@ def changes(
     *,
     after: ReadPoint | int,
     upto: At = "latest",
-    ledger: str | os.PathLike[str] | Ledger,
+    ledger: LedgerPlace,
     spark: None = None,
 ) -> pa.Table: ...
 @overload
@@ -138,7 +122,7 @@ def changes(
     *,
     after: ReadPoint | int,
     upto: At = "latest",
-    ledger: str | os.PathLike[str] | Ledger,
+    ledger: LedgerPlace,
     spark: SparkSession,
 ) -> DataFrame: ...
 @checks_arguments
@@ -148,7 +132,7 @@ def changes(
     *,
     after: ReadPoint | int,
     upto: At = "latest",
-    ledger: str | os.PathLike[str] | Ledger,
+    ledger: LedgerPlace,
     spark: SparkSession | None = None,
 ) -> Any:
     """Read the changes of a table with ``key=`` as signed rows.

@@ -22,7 +22,7 @@ from onceonly.protocol.capabilities import NotVersioned
 from onceonly.reading import as_of
 from onceonly.runtime.runs import process
 from onceonly_checkpoints.epoch import Columns, Epoch, EpochRecord, Receipt
-from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, NoLedger, Pin, Pipeline
+from onceonly_checkpoints.ledger import Ledger, LedgerPlace, LedgerUnavailable, NoLedger, Pin, Pipeline
 from onceonly_checkpoints.model import one_line, position_text, table
 
 if TYPE_CHECKING:
@@ -96,9 +96,7 @@ class ReadPoint:
 
 
 @checks_arguments
-def read_point(
-    pipeline: str, epoch: int | Literal["latest"] = "latest", *, ledger: str | os.PathLike[str] | Ledger
-) -> ReadPoint:
+def read_point(pipeline: str, epoch: int | Literal["latest"] = "latest", *, ledger: LedgerPlace) -> ReadPoint:
     """Find the position in each sink as of one epoch. Default: the newest that all its sinks have confirmed.
 
     Read a Delta table at ``point[sink].at("version")``. Read a Postgres table with an epoch column up to
@@ -159,7 +157,7 @@ def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) 
 
 
 @contextmanager
-def opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
+def opened(ledger: LedgerPlace) -> Generator[Ledger]:
     """Open a ledger by URL or path, and close it at the end. An open one stays open."""
     if not isinstance(ledger, str | os.PathLike):
         yield ledger
@@ -198,7 +196,7 @@ def _newest(ledger: Ledger, pipeline: str) -> EpochRecord | None:
 
 
 @checks_arguments
-def history(ledger: str | os.PathLike[str] | Ledger, query: str | None = None) -> pd.DataFrame:
+def history(ledger: LedgerPlace, query: str | None = None) -> pd.DataFrame:
     """Committed epochs of a pipeline as a pandas DataFrame. A row each, oldest first.
 
     The rows come from the ledger, which is an index: ``onceonly audit`` recounts the sinks. Pruned epochs are missing.
@@ -335,7 +333,7 @@ class Dataset:
 
 
 @checks_arguments
-def datasets(ledger: str | os.PathLike[str] | Ledger) -> tuple[Dataset, ...]:
+def datasets(ledger: LedgerPlace) -> tuple[Dataset, ...]:
     """List the targets of all pipelines of a ledger, with their writers.
 
     They are sorted by address. No sink is asked, so two spellings of one target are two datasets. ``ledger`` is a URL,
@@ -401,7 +399,7 @@ def pin(
     pipeline: str,
     at: int | Literal["latest"] = "latest",
     *,
-    ledger: str | os.PathLike[str] | Ledger,
+    ledger: LedgerPlace,
     lease: float = LEASE_S,
 ) -> Generator[ReadPoint]:
     """Take a read point that is not pruned while you read.

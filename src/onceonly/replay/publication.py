@@ -18,13 +18,12 @@ from onceonly.machine.publish import PublishFacts, decide
 from onceonly.protocol import Batch, Inspectable, ReadsRows, Sink
 from onceonly.protocol.capabilities import implements
 from onceonly.reading.points import opened
-from onceonly.replay import rerun_request
 from onceonly.replay.read_back import all_of
 from onceonly.runtime import ledger_sync, operator_epoch, sink_refusals
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.sink_refusals import naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
-from onceonly_checkpoints.ledger import Event, EventKind, Ledger
+from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerPlace
 
 if TYPE_CHECKING:
     from onceonly.protocol import SparkSession
@@ -129,9 +128,7 @@ def unfit(of: Publication, reason: str) -> OnceOnlyError:
 
 
 @checks_arguments
-def publish(
-    name: str, *, source: Sink, over: str, sink: Sink, ledger: rerun_request.LedgerOrPath, spark: SparkSession
-) -> Epoch:
+def publish(name: str, *, source: Sink, over: str, sink: Sink, ledger: LedgerPlace, spark: SparkSession) -> Epoch:
     """Swap a pipeline's rows for those of a rerun, in one epoch.
 
     Readers see all old rows or all new ones. Every driver of the pipeline is fenced out. Its next start continues at

@@ -25,6 +25,7 @@ from onceonly.windows.results import named
 from onceonly.windows.rules.spec import Windows
 from onceonly_checkpoints.digests import STATE, WINDOWS, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.ledger import LedgerPlace
 from onceonly_checkpoints.spark.replay_plan import StateFrom
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def recompute(
     epochs: range | None = None,
     *,
     job: Job,
-    ledger: rerun_request.LedgerOrPath,
+    ledger: LedgerPlace,
     spark: SparkSession,
     transform: Callable[[DataFrame], DataFrame] | None = None,
     windows: Windows | None = None,

@@ -33,6 +33,7 @@ from onceonly.spark.digest import quote
 from onceonly.windows.rules.spec import Windows
 from onceonly_checkpoints.digests import WINDOWS, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
+from onceonly_checkpoints.ledger import LedgerPlace
 from onceonly_checkpoints.spark.replay_plan import StateFrom
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Rerun:
     recorded: tuple[Digest, ...]
     written: int
     sink: Sink = field(repr=False)
-    ledger: rerun_request.LedgerOrPath = field(repr=False)
+    ledger: LedgerPlace = field(repr=False)
     is_complete: bool
 
     @property
@@ -187,7 +188,7 @@ def rerun(
     *,
     job: Job,
     into: Sink,
-    ledger: rerun_request.LedgerOrPath,
+    ledger: LedgerPlace,
     spark: SparkSession,
     name: str | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,

@@ -15,7 +15,6 @@ from onceonly.errors.options import misused
 from onceonly.protocol import Inspectable, Sink
 from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
-from onceonly_checkpoints.ledger import Ledger
 
 Held = tuple[tuple[Epoch, ReplayedEpochs], ...]
 """Epochs of a rerun, each with what it ran again."""
@@ -126,10 +125,6 @@ def _location_of(sink: Sink, pipeline: str) -> str:
 
 
 # ---- What is on record of the epochs that are run again.
-
-
-LedgerOrPath = str | os.PathLike[str] | Ledger
-"""Where a pipeline is recorded: an SQLAlchemy URL, the path of a SQLite file, or an opened ledger."""
 
 
 def demanded(pipeline: str, records: Sequence[EpochRecord], epochs: range | None, begun: int = 1) -> range:
