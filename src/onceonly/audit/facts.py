@@ -194,10 +194,8 @@ def gather(
     sink_facts = _levelled(tuple(read_sink(sink, pipeline) for sink in sinks), sinks)
     now_ms = time.time_ns() // 1_000_000
     if spark is not None:
-        sink_facts = tuple(
-            _with_content(facts, sink, spark, since) for facts, sink in zip(sink_facts, sinks, strict=True)
-        )
-        sink_facts = with_windows(sink_facts, sinks)
+        pairs = zip(sink_facts, sinks, strict=True)
+        sink_facts = with_windows(tuple(_with_content(*pair, spark, since) for pair in pairs), sinks)
     unstaged, elsewhere = _unstaged(sink_facts)
     return Facts(pipeline, sink_facts, recorded, since, now_ms, grace_s, engine, unstaged, elsewhere)
 
@@ -251,7 +249,7 @@ def with_windows(sink_facts: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tu
     ]
     state = next((candidate for candidate in states if candidate and candidate.windows is not None), None)
     window_facts: list[SinkFacts] = []
-    for (facts, sink), sink_state in zip(zip(sink_facts, sinks, strict=True), states, strict=True):
+    for facts, sink, sink_state in zip(sink_facts, sinks, states, strict=True):
         results = read_results(sink, facts.epochs, state, _unjudged(facts)) if facts.unreadable is None else None
         window_facts.append(replace(facts, state=sink_state, results=results))
     return tuple(window_facts)

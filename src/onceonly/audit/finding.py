@@ -64,12 +64,8 @@ class Finding:
         refusal = self._stopped(facts)
         if refusal is None:
             return _MESSAGE
-        kinds = (
-            (AdoptionKind.SAME_DATA, AdoptionKind.ACCEPT_LOSS)
-            if refusal.holds
-            else (AdoptionKind.ACCEPT_CHANGE, AdoptionKind.ACCEPT_LOSS)
-        )
-        adoptions = [acceptance.applicable(kind, refusal.stop) for kind in kinds]
+        kept = AdoptionKind.SAME_DATA if refusal.holds else AdoptionKind.ACCEPT_CHANGE
+        adoptions = [acceptance.applicable(kind, refusal.stop) for kind in (kept, AdoptionKind.ACCEPT_LOSS)]
         context = CommandContext(self.pipeline, where)
         return "; or give up its rows: ".join(context.adopt(accepted) for accepted in adoptions if accepted)
 
@@ -284,8 +280,9 @@ def _counted(line: SinkHistory, since: int) -> int | None:
 
 def remark_of(lines: Sequence[SinkHistory], since: int = 1) -> str:
     """Return the verdict's remark in brackets: permitted changes by others and acceptances by operators, or empty."""
-    removed = sum(_removed_from(line) for line in lines)
-    changed = any(event.kind == "overwritten" for line in lines for event in line.sink.allowed.changes)
+    every = [line.sink.allowed for line in lines]
+    removed = sum(allowed.sums.removed if allowed.sums else sum(allowed.removed.values()) for allowed in every)
+    changed = any(event.kind == "overwritten" for allowed in every for event in allowed.changes)
     remarks = [_removed(removed)] if removed else []
     remarks += ["rows changed by others, allowed"] if changed else []
     return "; ".join([*remarks, *_accepted(lines, since)])
@@ -325,11 +322,6 @@ def _accepted(lines: Sequence[SinkHistory], since: int) -> list[str]:
         if kind is not AdoptionKind.DROP_SINK and any(not adoption.last for adoption in of_kind):
             decisions.append(" ".join(filter(None, (what, became))))
     return [f"{decision}, accepted" for decision in dict.fromkeys(decisions)]
-
-
-def _removed_from(line: SinkHistory) -> int:
-    allowed = line.sink.allowed
-    return allowed.sums.removed if allowed.sums else sum(allowed.removed.values())
 
 
 def _removed(rows: int) -> str:

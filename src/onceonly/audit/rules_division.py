@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from onceonly.audit.facts import Facts
-from onceonly.audit.sink_history import Evidence, SinkHistory, ranges
+from onceonly.audit.sink_history import Evidence, SinkHistory, links, ranges
 from onceonly.machine.division_rules import unbalanced
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import EpochWindows
@@ -15,15 +15,11 @@ from onceonly_checkpoints.model import AdoptionKind
 
 def outputs_add_up(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A160: held and unwanted rows of an output do not sum to the good rows of its epoch."""
-    judged: set[str] = set()
-    for line in lines:
-        for epoch in line.epochs:
-            wrong = unbalanced(epoch.digest, epoch.outputs) if epoch.chain not in judged else None
-            judged.add(epoch.chain)
-            if wrong is not None:
-                name, accounted, good = wrong
-                evidence = f"output {name} accounts for {accounted} rows, and {good} are good"
-                yield Evidence("A160", epoch.number, evidence, sink=line.sink)
+    for sink, _, epoch in links(lines):
+        if wrong := unbalanced(epoch.digest, epoch.outputs):
+            name, accounted, good = wrong
+            evidence = f"output {name} accounts for {accounted} rows, and {good} are good"
+            yield Evidence("A160", epoch.number, evidence, sink=sink)
 
 
 def bad_rows(line: SinkHistory) -> Iterator[Evidence]:
@@ -54,16 +50,9 @@ def _bad_in(epoch: Epoch, sink: str) -> int:
 
 def panes_go_on(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A175: windows that the epoch before rules out: another definition, a clock that went back, state from nothing."""
-    judged: set[str] = set()
-    for line in lines:
-        before: Epoch | None = None
-        for epoch in line.epochs:
-            # Sinks hold the same epochs, and where a link is missing another rule says so.
-            if before and epoch.previous_chain == before.chain and epoch.chain not in judged:
-                for evidence in _wrong(before, epoch):
-                    yield Evidence("A175", epoch.number, evidence, sink=line.sink)
-            judged.add(epoch.chain)
-            before = epoch
+    for sink, before, epoch in links(lines):
+        for evidence in _wrong(before, epoch) if before else ():
+            yield Evidence("A175", epoch.number, evidence, sink=sink)
 
 
 def _wrong(before: Epoch, epoch: Epoch) -> Iterator[str]:

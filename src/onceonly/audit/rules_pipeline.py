@@ -10,7 +10,7 @@ from onceonly.machine import in_doubt
 from onceonly.machine.in_doubt import PipelineSnapshot, Progress
 from onceonly.machine.source_order import describe
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt, receipts_of
 
 # ---- Rules over the sinks of one pipeline together, and over what was begun and not finished. Pure.
 
@@ -187,7 +187,7 @@ def _behind(line: SinkHistory, records: dict[int, EpochRecord]) -> Iterator[Evid
 
 
 def _ahead(line: SinkHistory, ledger: LedgerFacts) -> Iterator[Evidence]:
-    confirmed = [record.epoch for record in ledger.records if _concerns(record, line.sink.id)]
+    confirmed = [record.epoch for record in ledger.records if line.sink.id in receipts_of(record)]
     gone = tuple(epoch.number for epoch in confirmed if epoch.number > line.newest)
     if gone:
         rows = sum(epoch.digest.rows for epoch in confirmed if epoch.number > line.newest)
@@ -196,17 +196,13 @@ def _ahead(line: SinkHistory, ledger: LedgerFacts) -> Iterator[Evidence]:
         yield Evidence("A132", gone[0], evidence, last=gone[-1])
 
 
-def _concerns(record: EpochRecord, sink: str) -> bool:
-    return any(receipt.sink == sink for receipt in record.receipts)
-
-
 def _same(line: SinkHistory, record: EpochRecord, marker: Marker, receipt: Receipt) -> Iterator[Evidence]:
     number = marker.epoch.number
     if record.epoch.chain != marker.epoch.chain:
         evidence = f"ledger: {_sketch(record.epoch)}; sink: {_sketch(marker.epoch)}"
         yield Evidence("A133", number, evidence)
         return
-    ledger_receipt = next((candidate for candidate in record.receipts if candidate.sink == line.sink.id), None)
+    ledger_receipt = receipts_of(record).get(line.sink.id)
     if ledger_receipt is None:
         return
     if ledger_receipt.identity != receipt.identity:

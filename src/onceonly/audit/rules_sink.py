@@ -241,25 +241,16 @@ def content_matches(line: SinkHistory) -> Iterator[Evidence]:
         return
     if state and state.digest:  # state has no rows of epochs: all that stands was hashed, see A176
         return
-    begun = max(line.accepted + 1, line.first, line.series)
-    epochs = (candidate for candidate in line.held if begun <= candidate.number <= line.sink.counted)
-    judged = [epoch for epoch in epochs if epoch.digest_in(line.sink.id).rows and not line.sink.gone(epoch)]
-    unknown = tuple(epoch.number for epoch in judged if epoch.number not in content.digests)
+    unknown = tuple(epoch.number for epoch in line.unaltered if epoch.number not in content.digests)
     if unknown:
         evidence = f"epochs {ranges(unknown)}: {content.why}"
         yield Evidence("A109", unknown[0], evidence, last=unknown[-1])
-    for epoch in judged:
+    for epoch in line.unaltered:
         committed = epoch.digest_in(line.sink.id)
         current = content.digests.get(epoch.number, committed)
-        if committed != current and not _miscounted(line, epoch):
+        if committed != current and not line.miscounted(epoch):
             evidence = f"committed {committed.text}, the current rows give {current.text} (rows, and their hash)"
             yield Evidence("A129", epoch.number, evidence)
-
-
-def _miscounted(line: SinkHistory, epoch: Epoch) -> bool:
-    """Check whether the number of rows is wrong already, which another rule reports."""
-    rows = line.sink.rows
-    return rows is not None and rows.get(epoch.number, 0) != epoch.digest_in(line.sink.id).rows
 
 
 def identity_changed(line: SinkHistory) -> Iterator[Evidence]:

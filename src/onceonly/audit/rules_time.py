@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onceonly.audit.facts import Facts
-from onceonly.audit.sink_history import Evidence, SinkHistory, ranges
+from onceonly.audit.sink_history import Evidence, SinkHistory, links, ranges
 from onceonly.machine import writer_progress
 from onceonly.machine.event_time import text
 from onceonly.machine.writer_progress import TimedMarker
@@ -21,17 +21,9 @@ time is in doubt."""
 
 def time_holds(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A168 to A171: a promise was taken back, or no writer could have given it."""
-    judged: set[str] = set()
-    for line in lines:
-        before: Epoch | None = None
-        for epoch in line.epochs:
-            # Sinks hold the same epochs, and where a link is missing another rule says so.
-            linked = before if before and epoch.previous_chain == before.chain else None
-            if epoch.chain not in judged:
-                for code, evidence in _wrong(facts.pipeline, linked, epoch):
-                    yield Evidence(code, epoch.number, evidence, sink=line.sink)
-            judged.add(epoch.chain)
-            before = epoch
+    for sink, before, epoch in links(lines):
+        for code, evidence in _wrong(facts.pipeline, before, epoch):
+            yield Evidence(code, epoch.number, evidence, sink=sink)
 
 
 def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[str, str]]:
@@ -39,10 +31,8 @@ def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[
     previous = TimedMarker(pipeline, before.number, before.time) if before and before.time else None
     if epoch.time is None:
         if previous:
-            yield (
-                "A171",
-                f"epoch {previous.epoch} says that {_complete(previous.time)}, epoch {epoch.number} says nothing",
-            )
+            said = f"epoch {previous.epoch} says that {_complete(previous.time)}"
+            yield "A171", f"{said}, epoch {epoch.number} says nothing"
         return
     now = TimedMarker(pipeline, epoch.number, epoch.time)
     yield from _unfounded(now)
@@ -59,10 +49,8 @@ def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[
 
 def _unfounded(now: TimedMarker) -> Iterator[tuple[str, str]]:
     """Check that no conclusion exceeds the observed writers' notes."""
-    lower, most = (
-        now.time.dataset_complete_until,
-        writer_progress.greatest(mark.complete_until for mark in now.observed),
-    )
+    lower = now.time.dataset_complete_until
+    most = writer_progress.greatest(mark.complete_until for mark in now.observed)
     if lower is not None and (most is None or lower > most):
         reason = "none of its writers noted anything" if most is None else _completeness_text(now, most)
         yield "A169", f"epoch {now.epoch} says that {_complete(now.time)}, and {reason}"
@@ -200,13 +188,7 @@ def _committed(time: EpochTime) -> RowTimes:
 def recounted(line: SinkHistory) -> Iterator[Epoch]:
     """Yield epochs whose rows a sink should hold unchanged, and for which no other rule reports missing rows."""
     changed = any(event.kind == "overwritten" for event in line.sink.allowed.changes)
-    begun = max(line.accepted + 1, line.first, line.series)
-    for epoch in () if changed else line.held:
-        rows = epoch.digest_in(line.sink.id).rows
-        counted = rows if line.sink.rows is None else line.sink.rows.get(epoch.number, 0)
-        intact = rows and counted == rows and not line.sink.gone(epoch)
-        if begun <= epoch.number <= line.sink.counted and intact:
-            yield epoch
+    yield from () if changed else (epoch for epoch in line.unaltered if not line.miscounted(epoch))
 
 
 def _words(times: RowTimes, unit: Unit) -> str:

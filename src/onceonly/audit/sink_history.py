@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -92,6 +92,18 @@ class SinkHistory:
         return sink.append_only and alone and sink.total.rows == self.committed
 
     @property
+    def unaltered(self) -> tuple[Epoch, ...]:
+        """Held epochs whose rows were counted, and which neither a refresh, an acceptance nor retention has touched."""
+        begun = max(self.accepted + 1, self.first, self.series)
+        counted = (epoch for epoch in self.held if begun <= epoch.number <= self.sink.counted)
+        return tuple(epoch for epoch in counted if epoch.digest_in(self.sink.id).rows and not self.sink.gone(epoch))
+
+    def miscounted(self, epoch: Epoch) -> bool:
+        """Check whether the number of an epoch's rows is wrong already, which another rule reports."""
+        rows = self.sink.rows
+        return rows is not None and rows.get(epoch.number, 0) != epoch.digest_in(self.sink.id).rows
+
+    @property
     def oldest(self) -> int:
         """Number of the oldest marker, or 0 without any."""
         return self.held[0].number if self.held else 0
@@ -125,6 +137,21 @@ def _proven(held: Mapping[int, Epoch], first: int, records: Mapping[int, EpochRe
             proven.append(epoch)
         following = epoch
     return tuple(reversed(proven))
+
+
+def links(lines: Sequence[SinkHistory]) -> Iterator[tuple[SinkFacts, Epoch | None, Epoch]]:
+    """Yield each epoch once, as sinks hold the same ones: its sink, the epoch that it follows, and itself.
+
+    ``None`` in place of the epoch before it where that link is missing: another rule says so.
+    """
+    judged: set[str] = set()
+    for line in lines:
+        before: Epoch | None = None
+        for epoch in line.epochs:
+            if epoch.chain not in judged:
+                yield line.sink, before if before and epoch.previous_chain == before.chain else None, epoch
+            judged.add(epoch.chain)
+            before = epoch
 
 
 def ranges(numbers: tuple[int, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -91,7 +91,7 @@ def command(
     """
     query = one_name(context, name, query)
     facts: list[Facts] = []
-    with spark_session(deep, "audit --deep") as spark:
+    with spark_session("audit --deep") if deep else nullcontext() as spark:
         for pipeline in [query] if query or sink else _all(ledger):
             with connect(ledger, pipeline, sink) as connection:
                 of = (connection.ledger, connection.pipeline, connection.sinks)

@@ -225,22 +225,15 @@ def plan_rebuild(connection: Connection, storage: FileStore, at: int | None, bat
 def _plan_all(storage: FileStore, records: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
     epoch = at if at is not None else records[-1].epoch.number if records else 0
     records = ledger_sync.completed(records)
-    return checkpoint_rebuild.plan_rebuild(
-        records, epoch, _still_there(storage, records, epoch), repeat_last=_pending(records, epoch)
-    )
-
-
-def _pending(records: Sequence[EpochRecord], epoch: int) -> bool:
-    """Whether a sink lacks an epoch that others hold: the driver that runs its batch again brings that sink to it."""
     target = next((record for record in records if record.epoch.number == epoch), None)
-    return target is not None and not {*dict(target.epoch.sinks)} <= {receipt.sink for receipt in target.receipts}
+    files = _still_there(storage, records, target) if target else []
+    # Where a sink lacks what others hold, the driver that runs the batch again brings that sink to it.
+    pending = target is not None and not {*dict(target.epoch.sinks)} <= {receipt.sink for receipt in target.receipts}
+    return checkpoint_rebuild.plan_rebuild(records, epoch, files, repeat_last=pending)
 
 
-def _still_there(storage: FileStore, records: Sequence[EpochRecord], epoch: int) -> list[InputFile]:
+def _still_there(storage: FileStore, records: Sequence[EpochRecord], target: EpochRecord) -> list[InputFile]:
     """Files that the damaged checkpoint's own source logs hold and no record does."""
-    target = next((record for record in records if record.epoch.number == epoch), None)
-    if target is None:
-        return []
     recorded = {(file.source, file.log_offset) for record in records for file in record.files}
     files: list[InputFile] = []
     for source, offset in target.epoch.planned.end.entries:

@@ -45,12 +45,6 @@ def tell(words: str) -> None:
         emit_json({"error": to_json(words)})
 
 
-def tell_usage(message: str, command: str) -> None:
-    """Say as JSON that a command line cannot be understood; the words are the parser's own, and stand on stderr."""
-    if json_wanted():
-        emit_json({"error": to_json(f"{message}\n  Next: {command} --help")})
-
-
 def to_json(words: str) -> Mapping[str, Any]:
     """The parts of a message: ``code`` (none of other texts), ``message``, ``matter``, ``cause`` and ``next``."""
     if refusal := read(words):
@@ -104,10 +98,11 @@ def of_usage(error: Exception) -> bool:
     usage_error: Any = error
     if not type(error).__module__.startswith("typer"):
         return False
-    if hasattr(usage_error, "format_message"):
+    if hasattr(usage_error, "format_message") and json_wanted():
         context = getattr(usage_error, "ctx", None)
         verb = context.command_path.split()[1:] if context else []
-        tell_usage(usage_error.format_message(), " ".join(["onceonly", *verb]))
+        next_ = " ".join(["onceonly", *verb, "--help"])
+        emit_json({"error": to_json(f"{usage_error.format_message()}\n  Next: {next_}")})
     return True
 
 

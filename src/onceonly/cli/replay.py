@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceonly.audit import Severity, gather
+from onceonly.cli import user_code
 from onceonly.cli.audit import FailOnOption, HtmlOption, LimitOption, UncountedOption, exit_code, report
 from onceonly.cli.change import Change, carry_out
 from onceonly.cli.connect import Connection, connect, reads_topics
 from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption, YesOption, epoch_range
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say
-from onceonly.cli.user_code import (
-    JobOption,
-    StateOption,
-    TransformOption,
-    WindowsOption,
-    function,
-    spark_session,
-    windows_of,
-)
 from onceonly.errors.options import misused
 from onceonly.protocol import Sink
 from onceonly.protocol.registry import sink_from_address
@@ -68,13 +60,13 @@ def run(
     epochs: EpochsArgument,
     *,
     into: IntoOption,
-    with_: JobOption,
+    with_: user_code.JobOption,
     query: QueryOption = None,
     ledger: LedgerOption = None,
     as_: AsOption = None,
-    transform: TransformOption = None,
+    transform: user_code.TransformOption = None,
     windows: OtherWindowsOption = None,
-    state: StateOption = StateFrom.COPIED,
+    state: user_code.StateOption = StateFrom.COPIED,
     coalesce: CoalesceOption = 1,
     diff: DiffOption = False,
     output: OutputOption = Output.TABLE,
@@ -85,8 +77,9 @@ def run(
     The running query is not touched. Given again after a crash, the command continues where the target is.
     """
     numbers = epoch_range(epochs)
-    job, shape = function("--with", with_), function("--transform", transform) if transform else None
-    defined = windows_of(windows) if windows else None
+    job = user_code.function("--with", with_)
+    shape = user_code.function("--transform", transform) if transform else None
+    defined = user_code.windows_of(windows) if windows else None
     reads = reads_topics(ledger, query, None)
     with connect(ledger, query, forgiving=True) as connection, closing(sink_from_address(into, ledger)) as target:
         name = as_ or f"{connection.pipeline}~v2"
@@ -106,8 +99,7 @@ def run(
             }
             options |= {"job": job, "into": target, "ledger": connection.certain_ledger, "name": name}
             topics = "kafka" in {sink.address.partition(":")[0] for sink in (target, *connection.sinks)}
-            with spark_session(True, "replay run", kafka=reads or (diff and topics)) as spark:
-                assert spark is not None
+            with user_code.spark_session("replay run", kafka=reads or (diff and topics)) as spark:
                 made = rerun(connection.pipeline, numbers, spark=spark, **options)
                 results = _of_results(connection)
                 difference = made.diff(spark, results) if diff and results else None
@@ -191,7 +183,7 @@ def _show_rows(difference: Difference | None) -> None:
 def check(
     epochs: EpochsArgument,
     *,
-    with_: JobOption,
+    with_: user_code.JobOption,
     query: QueryOption = None,
     sink: SinkOption = None,
     ledger: LedgerOption = None,
@@ -200,9 +192,9 @@ def check(
     fail_on: FailOnOption = Severity.WARN,
     uncounted_ok: UncountedOption = False,
     html: HtmlOption = None,
-    transform: TransformOption = None,
-    windows: WindowsOption = None,
-    state: StateOption = StateFrom.COPIED,
+    transform: user_code.TransformOption = None,
+    windows: user_code.WindowsOption = None,
+    state: user_code.StateOption = StateFrom.COPIED,
 ) -> None:
     """Audit a pipeline, and compute these epochs again from their source, through Spark and the query's own code.
 
@@ -210,11 +202,11 @@ def check(
     onceonly audit.
     """
     numbers = epoch_range(epochs)
-    job, shape = function("--with", with_), function("--transform", transform) if transform else None
-    defined = windows_of(windows) if windows else None
+    job = user_code.function("--with", with_)
+    shape = user_code.function("--transform", transform) if transform else None
+    defined = user_code.windows_of(windows) if windows else None
     topics = reads_topics(ledger, query, sink)
-    with spark_session(True, "replay check", kafka=topics) as spark, connect(ledger, query, sink) as connection:
-        assert spark is not None
+    with user_code.spark_session("replay check", kafka=topics) as spark, connect(ledger, query, sink) as connection:
         from onceonly.replay import recompute
 
         facts = gather(connection.ledger, connection.pipeline, connection.sinks)
@@ -254,8 +246,7 @@ def publish(rerun: RerunArgument, *, over: OverOption, ledger: LedgerOption = No
 def _publish(of: Publication, planned: Epoch) -> None:
     from onceonly.replay.publication import carry_out as publish
 
-    with spark_session(True, "replay publish") as spark:
-        assert spark is not None
+    with user_code.spark_session("replay publish") as spark:
         done = publish(of, planned, spark)
     summary = f"{of.name} replaces the old rows as epoch {done.number} of {of.pipeline}: {done.digest.rows} rows"
     say(f"{summary}; now start the query")

@@ -118,16 +118,12 @@ def _watch(
 def _emit_epochs(ledger: Ledger, query: str | None, limit: int, every: float, count: int | None) -> None:
     """Print each epoch once, the newest ``limit`` of a pipeline at first."""
     newest: dict[str, int] = {}
-    for look in itertools.count(1):
-        for status in _look(ledger, query, limit):
-            name = status.pipeline.name
-            for record in status.records:
-                if record.epoch.number > newest.get(name, 0):
-                    emit_line({"pipeline": name, **records.to_json(record)})
-                    newest[name] = record.epoch.number
-        if look == count:
-            return
-        time.sleep(every)
+    for status in itertools.chain.from_iterable(_looks(ledger, query, limit, every, count)):
+        name = status.pipeline.name
+        for record in status.records:
+            if record.epoch.number > newest.get(name, 0):
+                emit_line({"pipeline": name, **records.to_json(record)})
+                newest[name] = record.epoch.number
 
 
 def to_json(pipeline: Pipeline) -> dict[str, Any]:
@@ -299,30 +295,31 @@ def watch_pipelines(ledger: Ledger, query: str | None, limit: int, every: float,
     """Show one pipeline, or all, every ``every`` seconds, ``count`` times, or without end for ``None``."""
     from rich.live import Live
 
-    looks = 0
     with Live(console=console(), auto_refresh=False, transient=False) as live:
-        while True:
-            live.update(picture(_look(ledger, query, limit)), refresh=True)
-            looks += 1
-            if looks == count:
-                return
-            time.sleep(every)
+        for glances in _looks(ledger, query, limit, every, count):
+            live.update(picture(glances), refresh=True)
 
 
-def _look(ledger: Ledger, query: str | None, limit: int) -> list[PipelineStatus]:
-    now = now_ms()
-    return [glance(ledger, entry, limit, now) for entry in ledger.pipelines() if query in (None, entry.name)]
+def _looks(
+    ledger: Ledger, query: str | None, limit: int, every: float, count: int | None
+) -> Iterator[list[PipelineStatus]]:
+    for look in itertools.count(1):
+        now = now_ms()
+        yield [glance(ledger, entry, limit, now) for entry in ledger.pipelines() if query in (None, entry.name)]
+        if look == count:
+            return
+        time.sleep(every)
 
 
 def picture(glances: Sequence[PipelineStatus]) -> Group:
     """What stands on the screen."""
     if not glances:
         return Group(Text("The ledger knows no such pipeline yet."))
-    return Group(*(part for glance in glances for part in (_headline(glance), _table(glance), Text())))
-
-
-def _headline(status: PipelineStatus) -> Text:
-    return Text(status.headline, style="bold yellow" if status.begun and status.begun.overdue else "bold")
+    parts: list[Text | Table] = []
+    for status in glances:
+        style = "bold yellow" if status.begun and status.begun.overdue else "bold"
+        parts += [Text(status.headline, style=style), _table(status), Text()]
+    return Group(*parts)
 
 
 def _table(status: PipelineStatus) -> Table:

@@ -89,20 +89,16 @@ def function(option: str, address: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def spark_session(needed: bool, what: str = "audit --deep", *, kafka: bool = False) -> Generator[SparkSession | None]:
+def spark_session(what: str, *, kafka: bool = False) -> Generator[SparkSession]:
     """Give a session with Delta's jars, and end it where it was started here.
 
     Args:
-        needed: whether there shall be one at all; otherwise pyspark is not even loaded.
         what: the command that needs it.
         kafka: whether it needs the jars of Spark's Kafka source, too.
 
     Raises:
         ConfigurationError: E108 PySpark is not installed; E110 there is no Java, or no way to the jars.
     """
-    if not needed:
-        yield None
-        return
     from onceonly.spark.jars import local_session, pyspark_version
 
     pyspark_version(what)

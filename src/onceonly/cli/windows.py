@@ -13,7 +13,7 @@ from onceonly.audit.catalogue import CLEAN, FINDINGS
 from onceonly.cli.connect import Connection, connect, naming
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
-from onceonly.cli.records import newest_epochs, read
+from onceonly.cli.records import newest_epoch, newest_epochs, read
 from onceonly.errors.options import misused
 from onceonly.event_time.reader import spelled
 from onceonly.protocol.capabilities import OpenWindow, StateRow, WindowStore, implements
@@ -113,15 +113,14 @@ def _looked(connection: Connection, key: str | None, limit: int) -> _OpenWindows
 
 
 def _newest(connection: Connection) -> tuple[Epoch, EpochWindows]:
-    newest_records = newest_epochs(connection, 1)
-    panes = newest_records[-1].epoch.windows if newest_records else None
-    if panes is None:
+    epoch = newest_epoch(connection)
+    if epoch is None or epoch.windows is None:
         raise misused(
             f'The newest epoch of "{connection.pipeline}" has no windows.',
             "its query has no windows=, or has committed nothing yet",
             "see its epochs: onceonly epochs list",
         )
-    return newest_records[-1].epoch, panes
+    return epoch, epoch.windows
 
 
 def _windows(keeper: WindowStore, panes: EpochWindows, key: str | None, limit: int) -> tuple[WindowRow, ...]:

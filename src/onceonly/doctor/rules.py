@@ -31,20 +31,16 @@ _HEADROOM = 2
 
 _ATOMIC = frozenset({"file", "hdfs", "abfss", "abfs", "viewfs", "dbfs", "maprfs"})
 _NOT_ATOMIC: Mapping[str, str] = {
-    "s3": "S3",
-    "s3a": "S3",
-    "s3n": "S3",
+    **dict.fromkeys(("s3", "s3a", "s3n"), "S3"),
     "gs": "Google Cloud Storage",
-    "wasb": "Azure blobs without a hierarchical namespace",
-    "wasbs": "Azure blobs without a hierarchical namespace",
+    **dict.fromkeys(("wasb", "wasbs"), "Azure blobs without a hierarchical namespace"),
     "oss": "Aliyun OSS",
     "cosn": "Tencent COS",
     "obs": "Huawei OBS",
     "swift": "Swift",
     "ftp": "FTP",
     "sftp": "SFTP",
-    "http": "HTTP",
-    "https": "HTTP",
+    **dict.fromkeys(("http", "https"), "HTTP"),
 }
 _NOT_ATOMIC_MOUNTS = ("s3fs", "gcsfuse", "goofys", "rclone", "blobfuse", "mountpoint-s3", "geesefs", "juicefs-s3")
 

@@ -184,13 +184,11 @@ class Exporter:
         # A series of numbers that nobody said would read as 1970, so there is none until there is a word.
         if time is None or time.unit != "ms" or time.dataset_complete_until is None or time.complete_until is None:
             return
-        self._lower.labels(name).set(
-            math.inf if time.dataset_complete_until == END else time.dataset_complete_until / 1000
-        )
+        lower = math.inf if time.dataset_complete_until == END else time.dataset_complete_until / 1000
+        self._lower.labels(name).set(lower)
         # Behind the end of time nothing follows, so nobody is behind.
-        self._time_lag.labels(name).set(
-            0 if time.complete_until == END else (time.batch_timestamp_ms - time.complete_until) / 1000
-        )
+        lag = 0 if time.complete_until == END else (time.batch_timestamp_ms - time.complete_until) / 1000
+        self._time_lag.labels(name).set(lag)
 
     def _new_events(self, name: str) -> Sequence[Event]:
         events = list(self._ledger.events(name))

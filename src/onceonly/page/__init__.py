@@ -139,6 +139,11 @@ def quantity(field: str, title: str | None, **more: Any) -> dict[str, Any]:
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
+def lanes(field: str, names: Iterable[str], scale: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the channel of lanes that have names, in their order."""
+    return {"field": field, "type": "nominal", "sort": list(names), "axis": NAMES, "scale": scale}
+
+
 def room(names: Iterable[str]) -> dict[str, Any]:
     """Return the padding for names: they are measured in one font and shown in another, perhaps a wider one."""
     longest = max((len(name) for name in names), default=0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome
-from onceonly.page import NAMES, TIP, clock, layer, painted, quantity, room
+from onceonly.page import TIP, clock, lanes, layer, painted, quantity, room
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind
 
@@ -14,13 +14,18 @@ Spec = dict[str, Any]
 
 _WIDTH = 900
 _LANE = 26
-_SHORT = "format(datum.value, '~s')"
+SHORT = "format(datum.value, '~s')"
 _DAY_MS = 86_400_000
 _OUTCOMES = painted("outcome", {str(outcome): outcome.key for outcome in Outcome})
 PHASES = 6
 """How many phases have a colour and texture of their own; the next begins again with the first."""
 
 _BAD = {EventKind.FENCED, EventKind.FAILED, EventKind.DIVERGED}
+_LINE = {"color": "var(--exact)", "strokeWidth": 1.8}
+AREA = {"type": "area", "color": "var(--tint)", "line": _LINE, "interpolate": "step-after"}
+FROM = {"field": "from", "type": "quantitative"}
+"""The channel of epochs in a layer, whose picture has :func:`numbers`."""
+
 _NARROWEST = 300
 """A bar is at least this part of the time axis wide, or it could not be seen."""
 
@@ -33,18 +38,21 @@ def ribbon(grid: Grid, events: Sequence[Event]) -> Spec:
     begin, end = timed[0].began_ms, max(column.ended_ms for column in timed)
     narrowest = max(1, (end - begin) // _NARROWEST)
     bars = [bar for column in timed for bar in _bars(grid, column, narrowest)]
-    clockwork = "%H:%M:%S" if end - begin < _DAY_MS else "%d %b %H:%M"
-    axis: Spec = {"format": clockwork, "tickCount": 8}
-    time: Spec = {"type": "temporal", "title": "time, UTC", "scale": {"type": "utc"}, "axis": axis}
-    lanes = {"field": "sink", "type": "nominal", "sort": list(grid.sinks), "axis": NAMES, "scale": {"padding": 0.25}}
-    x = {"field": "began", **time}
-    drawn = layer(bars, {"type": "bar"}, x=x, x2={"field": "ended"}, y=lanes, color=_OUTCOMES, description=TIP)
+    time = moments(end - begin, 8)
+    x, y = {"field": "began", **time}, lanes("sink", grid.sinks, {"padding": 0.25})
+    drawn = layer(bars, {"type": "bar"}, x=x, x2={"field": "ended"}, y=y, color=_OUTCOMES, description=TIP)
     return {
         "width": _WIDTH,
         "height": (_LANE + 8) * len(grid.sinks),
         "padding": room(grid.sinks),
         "layer": [*_bands(events, begin, end, time), *drawn, *_stops(events, begin, end, time)],
     }
+
+
+def moments(length_ms: int, ticks: int) -> Spec:
+    """The channel of times, whose labels have a date where they span a day."""
+    axis = {"format": "%H:%M:%S" if length_ms < _DAY_MS else "%d %b %H:%M", "tickCount": ticks}
+    return {"type": "temporal", "title": "time, UTC", "scale": {"type": "utc"}, "axis": axis}
 
 
 def _bars(grid: Grid, column: Column, narrowest: int) -> Iterator[Spec]:
@@ -124,13 +132,7 @@ def matrix(grid: Grid) -> Spec:
         "encoding": {
             "x": _numbers(grid.columns),
             "x2": {"field": "to"},
-            "y": {
-                "field": "sink",
-                "type": "nominal",
-                "sort": list(grid.sinks),
-                "axis": NAMES,
-                "scale": {"paddingInner": 0.15},
-            },
+            "y": lanes("sink", grid.sinks, {"paddingInner": 0.15}),
             "color": _OUTCOMES,
             "description": TIP,
         },
@@ -159,7 +161,7 @@ def offset_chart(chart: OffsetChart) -> Spec:
     # The first point is where epoch 1 began: it has no number of its own.
     axis = _ticks(max(1, min(numbers, default=1)), max(numbers, default=1), 5)
     x = quantity("epoch", None, scale={"zero": False, "nice": False}, axis=axis)
-    y = quantity("offset", None, scale={"zero": False}, axis={"labelExpr": _SHORT, "tickCount": 3})
+    y = quantity("offset", None, scale={"zero": False}, axis={"labelExpr": SHORT, "tickCount": 3})
     line = {"type": "line", "interpolate": "step-before", "color": "var(--exact)", "strokeWidth": 1.8}
     dots = {"type": "point", "filled": True, "size": 14, "color": "var(--exact)"}
     box = {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
@@ -202,13 +204,8 @@ def conservation(grid: Grid) -> Spec:
         "width": _WIDTH,
         "height": 120,
         "data": {"values": sums},
-        "mark": {
-            "type": "area",
-            "color": "var(--tint)",
-            "line": {"color": "var(--exact)", "strokeWidth": 1.8},
-            "interpolate": "step-after",
-        },
-        "encoding": {"x": x, "y": quantity("rows", "rows committed", axis={"labelExpr": _SHORT})},
+        "mark": AREA,
+        "encoding": {"x": x, "y": quantity("rows", "rows committed", axis={"labelExpr": SHORT})},
     }
     return {"vconcat": [upper, *_differences(differences, grid)], "spacing": 14}
 
@@ -223,7 +220,7 @@ def _differences(values: Sequence[Spec], grid: Grid) -> Iterator[Spec]:
         x = _numbers(grid.columns, "epoch" if sink == grid.sinks[-1] else None)
         x["axis"]["labels"] = sink == grid.sinks[-1]
         marks = [-reach, 0, reach] if wrong else [0]
-        y = quantity("surplus", None, scale={"domain": [-reach, reach]}, axis={"labelExpr": _SHORT, "values": marks})
+        y = quantity("surplus", None, scale={"domain": [-reach, reach]}, axis={"labelExpr": SHORT, "values": marks})
         rule = {"type": "rule", "color": "var(--exact)", "strokeWidth": 2}
         bars = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"field": "none"}, "color": _OUTCOMES, "description": TIP}
         title = sink if wrong else f"{sink}: no difference"
@@ -273,11 +270,6 @@ def _layers(column: Column, times: Mapping[int, Mapping[str, float]], names: Seq
         mean = sum(phases.get(name, 0.0) for phases in epoch_times) / (len(epoch_times) or 1)
         if mean:
             tip = f"{column.name}, {name}: {mean * 1000:,.0f} ms"
-            edges = {
-                "from": column.first - 0.45,
-                "to": column.last + 0.45,
-                "low": low * 1000,
-                "high": (low + mean) * 1000,
-            }
-            yield {**edges, "phase": name, "tip": tip}
+            edges = {"from": column.first - 0.45, "to": column.last + 0.45}
+            yield {**edges, "low": low * 1000, "high": (low + mean) * 1000, "phase": name, "tip": tip}
         low += mean

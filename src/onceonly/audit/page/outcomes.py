@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
@@ -70,7 +71,12 @@ class Column:
     @property
     def name(self) -> str:
         """``epoch 7``, or ``epochs 7 to 12``."""
-        return f"epoch {self.first}" if self.first == self.last else f"epochs {self.first} to {self.last}"
+        return named(self.first, self.last)
+
+
+def named(first: int, last: int) -> str:
+    """``epoch 7``, or ``epochs 7 to 12``."""
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +121,14 @@ def grid_of(facts: Facts, result: AuditResult) -> Grid:
 @dataclass(frozen=True, slots=True)
 class _Lane:
     line: SinkHistory
-    held: frozenset[int]
-    proven: frozenset[int]
-    adopted: frozenset[int]
+    known: Mapping[int, Outcome]
 
     @classmethod
     def of(cls, line: SinkHistory) -> _Lane:
-        adopted = frozenset(epoch.number for epoch in line.epochs if epoch.adoption is not None)
-        held, proven = (frozenset(epoch.number for epoch in some) for some in (line.held, line.proven))
-        return cls(line, held, proven, adopted)
+        held = Outcome.MARKED if line.sink.rows is None else Outcome.EXACT
+        known = {epoch.number: Outcome.PROVEN for epoch in line.proven} | {epoch.number: held for epoch in line.held}
+        adopted = {epoch.number: Outcome.ADOPTED for epoch in line.epochs if epoch.adoption is not None}
+        return cls(line, known | adopted)
 
 
 _FindingsByEpoch = Mapping[tuple[str | None, int], Sequence[Finding]]
@@ -142,23 +147,17 @@ def _outcome(sink: SinkFacts, lane: _Lane | None, number: int, findings: _Findin
         return Outcome.UNKNOWN
     about = (*findings.get((sink.id, number), ()), *findings.get((None, number), ()))
     verdict = worst(finding.verdict for finding in about if finding.verdict is not None)
-    quiet = _quiet(sink, lane, number)
+    quiet = _quiet(lane, number)
     if verdict is Verdict.EXACTLY_ONCE or (quiet is Outcome.GAP and verdict is not Verdict.IN_DOUBT):
         return quiet
     return _OF_VERDICT[verdict]
 
 
-def _quiet(sink: SinkFacts, lane: _Lane, number: int) -> Outcome:
+def _quiet(lane: _Lane, number: int) -> Outcome:
     """Return the outcome where no finding names this epoch: a finding over a range names only its first."""
     if number < lane.line.first:
         return Outcome.ABSENT
-    if number in lane.adopted:
-        return Outcome.ADOPTED
-    if number in lane.held:
-        return Outcome.MARKED if sink.rows is None else Outcome.EXACT
-    if number in lane.proven:
-        return Outcome.PROVEN
-    return Outcome.UNKNOWN if number < lane.line.oldest else Outcome.GAP
+    return lane.known.get(number, Outcome.UNKNOWN if number < lane.line.oldest else Outcome.GAP)
 
 
 def _surplus(sink: SinkFacts, number: int, epoch: Epoch | None, lane: _Lane | None) -> int | None:
@@ -258,9 +257,8 @@ class _Climb:
 def offset_charts(epochs: Sequence[Epoch]) -> tuple[OffsetChart, ...]:
     """Return one chart per number in the offsets, broken ones first. Offsets that are not JSON give none."""
     climbs: dict[tuple[str, str], _Climb] = {}
-    read = _Reader()
     for epoch in epochs:
-        starts, ends = read(epoch.written.start), read(epoch.written.end)
+        starts, ends = _leaves(epoch.written.start), _leaves(epoch.written.end)
         for partition, end in ends.items():
             climb = climbs.setdefault(partition, _Climb(_name(partition, len(epoch.written.end.entries))))
             climb.step(epoch, starts.get(partition), end)
@@ -268,22 +266,11 @@ def offset_charts(epochs: Sequence[Epoch]) -> tuple[OffsetChart, ...]:
     return tuple(sorted(charts, key=lambda chart: chart.sound))
 
 
-class _Reader:
+@lru_cache(maxsize=1)
+def _leaves(offsets: SourceOffsets) -> Mapping[tuple[str, str], float]:
     """Parse offsets, each once: the end of one epoch is nearly always the start of the next."""
-
-    def __init__(self) -> None:
-        self._last: tuple[SourceOffsets | None, dict[tuple[str, str], float]] = (None, {})
-
-    def __call__(self, offsets: SourceOffsets) -> dict[tuple[str, str], float]:
-        if offsets != self._last[0]:
-            self._last = (offsets, dict(_leaves(offsets)))
-        return self._last[1]
-
-
-def _leaves(offsets: SourceOffsets) -> Iterator[tuple[tuple[str, str], float]]:
-    for source, text in offsets.entries:
-        for path, value in (numbers(text) or {}).items():
-            yield (source, path), value
+    read = ((source, numbers(text) or {}) for source, text in offsets.entries)
+    return {(source, path): value for source, values in read for path, value in values.items()}
 
 
 def _name(partition: tuple[str, str], sources: int) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly.audit.page.charts import Spec, numbers
+from onceonly.audit.page.charts import AREA, FROM, SHORT, Spec, moments, numbers
+from onceonly.audit.page.outcomes import named
 from onceonly.machine.event_time import text
 from onceonly.machine.writer_progress import greatest
-from onceonly.page import NAMES, TIP, layer, paint, quantity, room
+from onceonly.page import TIP, lanes, layer, paint, quantity, room
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, EpochTime, EpochWindows, ResultCounts, Unit
 
@@ -67,7 +68,8 @@ def _sum(epochs: Sequence[tuple[Epoch, EpochWindows]]) -> tuple[int, int, int]:
 # ---- The picture.
 
 _WINDOWS_WIDTH, _WINDOWS_HEIGHT = 900, 90
-_SHORT = "format(datum.value, '~s')"
+_UNSEEN = {"type": "rect", "color": "var(--band)", "opacity": 0}
+"""What is there for its tooltip alone."""
 
 
 def windows_picture(chart: WindowsChart, at_most: int) -> Spec:
@@ -92,22 +94,17 @@ def _open(parts: Sequence[_Part]) -> Iterator[Spec]:
     edges = [(part[0][0].number - 0.5, part) for part in parts]
     edges.append((parts[-1][-1][0].number + 0.5, parts[-1]))
     values = [{"from": at, "open": part[-1][1].open.rows, "tip": _tip(part)} for at, part in edges]
-    line = {"color": "var(--exact)", "strokeWidth": 1.8}
-    mark = {"type": "area", "color": "var(--tint)", "line": line, "interpolate": "step-after"}
-    x = {"field": "from", "type": "quantitative"}
-    yield from layer(values, mark, x=x, y=quantity("open", "open", axis={"labelExpr": _SHORT, "tickCount": 4}))
-    tip_mark = {"type": "rect", "color": "var(--band)", "opacity": 0}
+    yield from layer(values, AREA, x=FROM, y=quantity("open", "open", axis={"labelExpr": SHORT, "tickCount": 4}))
     tips = [{**_edges(part), "tip": _tip(part)} for part in parts]
-    yield from layer(tips, tip_mark, x=x, x2={"field": "to"}, description=TIP)
+    yield from layer(tips, _UNSEEN, x=FROM, x2={"field": "to"}, description=TIP)
 
 
 def _written(parts: Sequence[_Part]) -> Iterator[Spec]:
     values = [bar for part in parts for bar in _bars(part)]
     shades = [f"url(#phase-{index})" for index in range(len(TIMINGS))]
     colour = {"field": "timing", "type": "nominal", "scale": {"domain": list(TIMINGS), "range": shades}, "legend": None}
-    y = quantity("low", "results", axis={"labelExpr": _SHORT, "tickCount": 4})
-    x = {"field": "from", "type": "quantitative"}
-    bars = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"field": "high"}, "color": colour, "description": TIP}
+    y = quantity("low", "results", axis={"labelExpr": SHORT, "tickCount": 4})
+    bars = {"x": FROM, "x2": {"field": "to"}, "y": y, "y2": {"field": "high"}, "color": colour, "description": TIP}
     yield from layer(values, {"type": "rect"}, **bars)
 
 
@@ -129,14 +126,10 @@ def _tip(part: _Part) -> str:
 
 
 def _name(part: _Part) -> str:
-    first, last = part[0][0].number, part[-1][0].number
-    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+    return named(part[0][0].number, part[-1][0].number)
 
 
-# ---- Event time by epoch: completeness, latest, late rows, silent writers. Pure.
-
-
-# ---- What is drawn: an epoch, or neighbours that share a column; and how long each writer was silent.
+# ---- Event time by epoch, or by neighbours that share a column; and how long each writer was silent. Pure.
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +153,7 @@ class Step:
     @property
     def name(self) -> str:
         """``epoch 7``, or ``epochs 7 to 12``."""
-        return f"epoch {self.first}" if self.first == self.last else f"epochs {self.first} to {self.last}"
+        return named(self.first, self.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +261,6 @@ def _step(part: Sequence[tuple[Epoch, EpochTime]], turn: int) -> Step:
 # ---- The picture.
 
 _WIDTH, _HEIGHT, _LANE = 900, 170, 20
-_DAY_MS = 86_400_000
 _MOST_MS = 8_640_000_000_000_000
 """The last moment that a calendar in a browser has."""
 
@@ -277,24 +269,24 @@ def event_time_picture(chart: EventTimeChart, at_most: int) -> Spec:
     """Draw lower and upper by epoch, with late rows as marks at their time. Below, a lane per silent writer."""
     steps = steps_of(chart, at_most)
     first, last = steps[0].first, steps[-1].last
-    lanes = list(dict.fromkeys(silence.writer for silence in chart.silences))
-    x = numbers(first, last, None if lanes else "epoch")
-    x["axis"]["labels"] = not lanes
+    silent = list(dict.fromkeys(silence.writer for silence in chart.silences))
+    x = numbers(first, last, None if silent else "epoch")
+    x["axis"]["labels"] = not silent
     upper: Spec = {
         "width": _WIDTH,
         "height": _HEIGHT,
         "layer": [*_lines(chart, steps), *_turns(steps), *_marks(chart, steps)],
         "encoding": {"x": x},
     }
-    if not lanes:
+    if not silent:
         return upper
     bands = {
         "width": _WIDTH,
-        "height": _LANE * len(lanes),
-        "layer": list(_bands(chart.silences, lanes)),
+        "height": _LANE * len(silent),
+        "layer": list(_bands(chart.silences, silent)),
         "encoding": {"x": numbers(first, last, "epoch")},
     }
-    return {"vconcat": [upper, bands], "spacing": 10, "padding": room(lanes)}
+    return {"vconcat": [upper, bands], "spacing": 10, "padding": room(silent)}
 
 
 def _lines(chart: EventTimeChart, steps: Sequence[Step]) -> Iterator[Spec]:
@@ -303,9 +295,8 @@ def _lines(chart: EventTimeChart, steps: Sequence[Step]) -> Iterator[Spec]:
     for name, color in (("upper", "var(--marked)"), ("lower", "var(--exact)")):
         values = [{"from": at, "time": _drawn(getattr(step, name), chart.unit)} for at, step in edges]
         mark = {"type": "line", "interpolate": "step-after", "color": color, "strokeWidth": 1.8}
-        x = {"field": "from", "type": "quantitative"}
         # Left to itself, a line over times goes in their order, and not in that of epochs.
-        yield from layer(values, mark, x=x, y={"field": "time", **y}, order=x)
+        yield from layer(values, mark, x=FROM, y={"field": "time", **y}, order=FROM)
     tips = [
         {
             "from": step.first - 0.5,
@@ -315,9 +306,7 @@ def _lines(chart: EventTimeChart, steps: Sequence[Step]) -> Iterator[Spec]:
         }
         for step in steps
     ]
-    tip_mark = {"type": "rect", "color": "var(--band)", "opacity": 0}
-    x = {"field": "from", "type": "quantitative"}
-    yield from layer(tips, tip_mark, x=x, x2={"field": "to"}, description=TIP)
+    yield from layer(tips, _UNSEEN, x=FROM, x2={"field": "to"}, description=TIP)
 
 
 def _turns(steps: Sequence[Step]) -> Iterator[Spec]:
@@ -327,7 +316,7 @@ def _turns(steps: Sequence[Step]) -> Iterator[Spec]:
         if step.turned
     ]
     edge = {"type": "rule", "color": "var(--muted)", "strokeDash": [2, 3]}
-    return layer(begun, edge, x={"field": "from", "type": "quantitative"}, description=TIP)
+    return layer(begun, edge, x=FROM, description=TIP)
 
 
 def _marks(chart: EventTimeChart, steps: Sequence[Step]) -> Iterator[Spec]:
@@ -340,12 +329,12 @@ def _marks(chart: EventTimeChart, steps: Sequence[Step]) -> Iterator[Spec]:
         for step in steps
         if step.late
     ]
-    x, y = {"field": "from", "type": "quantitative"}, {"field": "time", **_scale(chart, steps)}
+    y = {"field": "time", **_scale(chart, steps)}
     mark = {"type": "point", "filled": True, "shape": "diamond", "size": 70, "color": "var(--gap)", "opacity": 1}
-    return layer(late, mark, x=x, y=y, description=TIP)
+    return layer(late, mark, x=FROM, y=y, description=TIP)
 
 
-def _bands(silences: Sequence[Silence], lanes: Sequence[str]) -> Iterator[Spec]:
+def _bands(silences: Sequence[Silence], writers: Sequence[str]) -> Iterator[Spec]:
     values = [
         {
             "from": silence.first - 0.5,
@@ -355,10 +344,9 @@ def _bands(silences: Sequence[Silence], lanes: Sequence[str]) -> Iterator[Spec]:
         }
         for silence in silences
     ]
-    y = {"field": "writer", "type": "nominal", "sort": list(lanes), "axis": NAMES, "scale": {"paddingInner": 0.2}}
-    x = {"field": "from", "type": "quantitative"}
+    y = lanes("writer", writers, {"paddingInner": 0.2})
     mark = {"type": "rect", "color": paint("unknown")}
-    return layer(values, mark, x=x, x2={"field": "to"}, y=y, description=TIP)
+    return layer(values, mark, x=FROM, x2={"field": "to"}, y=y, description=TIP)
 
 
 def _scale(chart: EventTimeChart, steps: Sequence[Step]) -> Spec:
@@ -367,10 +355,7 @@ def _scale(chart: EventTimeChart, steps: Sequence[Step]) -> Spec:
     else:
         times = [_drawn(time, "ms") for step in steps for time in (step.lower, step.upper, step.earliest)]
         defined_times = [time for time in times if time is not None]
-        apart = max(defined_times, default=0) - min(defined_times, default=0)
-        clockwork = "%H:%M:%S" if apart < _DAY_MS else "%d %b %H:%M"
-        axis = {"format": clockwork, "tickCount": 5}
-        shown = {"type": "temporal", "title": "time, UTC", "scale": {"type": "utc"}, "axis": axis}
+        shown = moments(max(defined_times, default=0) - min(defined_times, default=0), 5)
     return {name: value for name, value in shown.items() if name != "field"}
 
 

@@ -74,8 +74,7 @@ def only_kind(chosen: Sequence[AdoptionKind]) -> AdoptionKind:
 def _change(connection: Connection, typed: Typed) -> Change:
     ledger = connection.certain_ledger
     stop = remedies.last(ledger, connection.pipeline)
-    newest_records = records.newest_epochs(connection, 1)
-    last = newest_records[-1].epoch if newest_records else None
+    last = records.newest_epoch(connection)
     if last is None and (stop is None or stop.start is None):
         raise nothing_to_adopt(connection.pipeline)
     stop = stop or _find_opening_stop(connection)

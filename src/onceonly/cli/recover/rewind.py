@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -248,7 +249,7 @@ def _run(connection: Connection, plan: RewindPreview) -> None:
     else:
         reads = plan.planned.reads
         topics = OriginKind.SOURCE in reads and reads_topics(plan.of.ledger.address, connection.pipeline, None)
-        with spark_session(bool(reads), "recover rewind", kafka=topics) as spark:
+        with spark_session("recover rewind", kafka=topics) if reads else nullcontext() as spark:
             give = _by_spark(connection, plan, spark) if spark is not None else _from_nowhere
             done = rewind.bring_up(plan.of, plan.planned, plan.request, give)
         for line in done.messages:

@@ -142,8 +142,7 @@ def _rebuild(
 
     ledger = connection.certain_ledger
     topics = reads_topics(ledger.address, connection.pipeline, None)
-    with spark_session(True, "recover rebuild-windows", kafka=topics) as spark:
-        assert spark is not None
+    with spark_session("recover rebuild-windows", kafka=topics) as spark:
         done = rebuild_panes(
             connection.pipeline,
             job=job,
