@@ -5,7 +5,6 @@ Rows and marker go into one transaction. Every epoch gets a new producer.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from onceonly.protocol.health import Check, Observed
-
-log = logging.getLogger(__name__)
 
 _CLOSING = 2.0
 

@@ -16,19 +16,7 @@ from pyarrow import types
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol.row_rules import (
-    Between,
-    Bytes,
-    Characters,
-    Demand,
-    Digits,
-    NotNull,
-    OneOf,
-    PlainText,
-    Rule,
-    Ticks,
-    Uuid,
-)
+from onceonly.protocol import row_rules
 from onceonly_checkpoints.epoch import Marker
 from onceonly_sinks.postgres import copy, schema, staging, upsert
 from onceonly_sinks.postgres.errors import Failure, Refused, read
@@ -46,17 +34,17 @@ if TYPE_CHECKING:
     from onceonly_sinks.postgres.upsert import Merge
 
 
-def of(plan: TypeMapping, batch: pa.Schema, merge: Merge) -> tuple[Rule, ...]:
+def of(plan: TypeMapping, batch: pa.Schema, merge: Merge) -> tuple[row_rules.Rule, ...]:
     """The rules for a batch with these columns and its plan."""
     required_names = {*merge.key, merge.sequence, merge.delete} if merge.key else set[str | None]()
-    rules: list[Rule] = []
+    rules: list[row_rules.Rule] = []
     for field, lane in zip(batch, plan.lanes, strict=True):
         if field.nullable and (lane.required or lane.target in required_names):
-            rules.append(Rule(field.name, NotNull()))
+            rules.append(row_rules.Rule(field.name, row_rules.NotNull()))
         column = plan.table.by_name.get(lane.target)
         labels = tuple(column.labels) if column else ()
         came, goes, each = _types(field.type, lane.arrow)
-        rules += [Rule(field.name, demand, each) for demand in _demands(lane, came, goes, labels)]
+        rules += [row_rules.Rule(field.name, demand, each) for demand in _demands(lane, came, goes, labels)]
     return tuple(rules)
 
 
@@ -65,31 +53,31 @@ def _types(came: Any, goes: Any) -> tuple[Any, Any, bool]:
     return (came.value_type, goes.value_type, True) if types.is_list(goes) else (came, goes, False)
 
 
-def _demands(lane: ColumnEncoder, came: Any, goes: Any, labels: tuple[str, ...]) -> Iterator[Demand]:
+def _demands(lane: ColumnEncoder, came: Any, goes: Any, labels: tuple[str, ...]) -> Iterator[row_rules.Demand]:
     if lane.how in ("text", "texts"):
-        yield PlainText()
+        yield row_rules.PlainText()
     if lane.length is not None:
-        yield Characters(lane.length)
+        yield row_rules.Characters(lane.length)
     if labels:
-        yield OneOf(labels)
+        yield row_rules.OneOf(labels)
     if lane.how == "uuid":
-        yield Uuid()
+        yield row_rules.Uuid()
     elif types.is_fixed_size_binary(goes) and not types.is_fixed_size_binary(came):
-        yield Bytes(goes.byte_width)
+        yield row_rules.Bytes(goes.byte_width)
     if types.is_decimal(goes):
         yield from _digits(came, goes)
     elif types.is_integer(goes) and goes.bit_width < came.bit_width:
-        yield Between(-(2 ** (goes.bit_width - 1)), 2 ** (goes.bit_width - 1) - 1)
+        yield row_rules.Between(-(2 ** (goes.bit_width - 1)), 2 ** (goes.bit_width - 1) - 1)
     if lane.unit > 1:
-        yield Ticks(lane.unit)
+        yield row_rules.Ticks(lane.unit)
 
 
-def _digits(came: Any, goes: Any) -> Iterator[Demand]:
+def _digits(came: Any, goes: Any) -> Iterator[row_rules.Demand]:
     precision, scale = _INTEGERS.get(came.bit_width, 19), 0
     if types.is_decimal(came):
         precision, scale = came.precision, came.scale
     if goes.scale < scale or goes.precision - goes.scale < precision - scale:
-        yield Digits(goes.precision, goes.scale)
+        yield row_rules.Digits(goes.precision, goes.scale)
 
 
 _INTEGERS = {8: 3, 16: 5, 32: 10, 64: 19}

@@ -70,27 +70,21 @@ class EventTime:
         if self.callback is None:
             self._behind()
         elif self.max_delay is not None or not callable(self.callback):
-            raise meaningless(
-                "EventTime", "callback", self.callback, "a function of a TimedEpoch, in place of max_delay="
-            )
+            expected = "a function of a TimedEpoch, in place of max_delay="
+            raise meaningless("EventTime", "callback", self.callback, expected)
 
     def _behind(self) -> int:
         """Delay in the unit."""
         if self.unit == "integer":
             number = self.max_delay
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= END:
-                raise meaningless(
-                    "EventTime", "max_delay", number, 'a whole number from 0 on, beside unit="integer": max_delay=1'
-                )
+                expected = 'a whole number from 0 on, beside unit="integer": max_delay=1'
+                raise meaningless("EventTime", "max_delay", number, expected)
             return number
         milliseconds = epoch_time.milliseconds(self.max_delay)
         if milliseconds is None:
-            raise meaningless(
-                "EventTime",
-                "max_delay",
-                self.max_delay,
-                'a whole number and a unit: max_delay="2 minutes", max_delay="0s"',
-            )
+            expected = 'a whole number and a unit: max_delay="2 minutes", max_delay="0s"'
+            raise meaningless("EventTime", "max_delay", self.max_delay, expected)
         return milliseconds
 
     @property

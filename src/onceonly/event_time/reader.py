@@ -11,26 +11,8 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors.options import checks_arguments, misused
-from onceonly.event_time.marker_sources import (
-    At,
-    MarkerWithReceipt,
-    OfLedger,
-    OfSink,
-    Source,
-    newest_of_all,
-    placed,
-    position_of,
-)
-from onceonly.machine.completeness import (
-    Cut,
-    FixedWindow,
-    FixedWindows,
-    TimeWindow,
-    members,
-    started_before,
-    window,
-    window_at,
-)
+from onceonly.event_time import marker_sources
+from onceonly.machine import completeness
 from onceonly.machine.event_time import text
 from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import Sink
@@ -119,7 +101,7 @@ _WIDER = 8
 class NotComplete(TimeoutError):
     """A dataset was not complete before the timeout. ``window`` is the last known completeness."""
 
-    def __init__(self, words: str, time_window: TimeWindow) -> None:
+    def __init__(self, words: str, time_window: completeness.TimeWindow) -> None:
         super().__init__(words)
         self.window = time_window
 
@@ -152,7 +134,7 @@ class TimeReader:
         """Release connections."""
         self.close()
 
-    def time_window(self, at: At | None = None) -> TimeWindow:
+    def time_window(self, at: marker_sources.At | None = None) -> completeness.TimeWindow:
         """Return the completeness of the dataset, now or at a position.
 
         Args:
@@ -166,7 +148,7 @@ class TimeReader:
         """
         return self._now() if at is None else self._at(at)
 
-    def windows(self, size: FixedWindows, *, since: Moment) -> Iterator[FixedWindow]:
+    def windows(self, size: completeness.FixedWindows, *, since: Moment) -> Iterator[completeness.FixedWindow]:
         """Return windows of one size up to the latest row. Oldest first, all from one read.
 
         ``since`` is a datetime with a zone, ISO 8601 with a zone, or a number in the dataset's unit.
@@ -185,7 +167,7 @@ class TimeReader:
 
     def wait_complete(
         self, until: Moment, *, timeout: float = 60.0, poll: float = 1.0, allow_left_out: bool = False
-    ) -> TimeWindow:
+    ) -> completeness.TimeWindow:
         """Wait until every row before a moment is committed.
 
         Args:
@@ -220,43 +202,43 @@ class TimeReader:
     def _newest(self) -> dict[str, int]:
         """Newest epoch number of each writer of the dataset, 0 for a writer that only others know."""
         markers, _ = self._looked()
-        own = members(self.name, markers)
+        own = completeness.members(self.name, markers)
         named = {self.name: 0, **{mark.writer: 0 for marker in own for mark in marker.observed}}
         return {**named, **{marker.writer: marker.epoch for marker in own}}
 
-    def _now(self) -> TimeWindow:
+    def _now(self) -> completeness.TimeWindow:
         # Writers are read one after the other: one that commits meanwhile may have seen a newer epoch of another than
         # this read. Only an epoch that stays missing was removed.
-        time_window = TimeWindow(None, None)
+        time_window = completeness.TimeWindow(None, None)
         for _ in range(_LOOKS):
             markers, lost_writers = self._looked()
-            time_window = window(members(self.name, markers), lost_writers)
+            time_window = completeness.window(completeness.members(self.name, markers), lost_writers)
             if set(time_window.lost) <= lost_writers:
                 break
         return time_window
 
     def _looked(self) -> tuple[list[TimedMarker], set[str]]:
         """Newest epochs of pipelines that may belong to the dataset, and names of those that lost newer ones."""
-        newest = newest_of_all(self._source, self.name)
+        newest = marker_sources.newest_of_all(self._source, self.name)
         return [newest_epoch.timed for newest_epoch in newest.values() if newest_epoch.timed], {
             name for name, newest_epoch in newest.items() if newest_epoch.has_removed_epochs
         }
 
-    def _at(self, at: At) -> TimeWindow:
+    def _at(self, at: marker_sources.At) -> completeness.TimeWindow:
         until = at if isinstance(at, int) else None
         # Only the epochs may show the position of a read point.
-        cut = None if isinstance(at, ReadPoint) else position_of(at, self._source.sink, ())
+        cut = None if isinstance(at, ReadPoint) else marker_sources.position_of(at, self._source.sink, ())
         epochs, lost_writers = _back_to(self._source, self._newest(), cut, until)
-        position = position_of(at, self._source.sink, epochs)
-        return window_at(placed(epochs, position), position, lost_writers)
+        position = marker_sources.position_of(at, self._source.sink, epochs)
+        return completeness.window_at(marker_sources.placed(epochs, position), position, lost_writers)
 
 
-def _source(source: Any) -> Source:
+def _source(source: Any) -> marker_sources.Source:
     if isinstance(source, Sink):
-        return OfSink(source)
+        return marker_sources.OfSink(source)
     if isinstance(source, str | os.PathLike | Ledger):
         held = ExitStack()
-        return OfLedger(held.enter_context(opened(source)), held.close)
+        return marker_sources.OfLedger(held.enter_context(opened(source)), held.close)
     raise misused(
         f"TimeReader cannot read from {source!r}.",
         "it is neither a sink nor a ledger",
@@ -264,7 +246,7 @@ def _source(source: Any) -> Source:
     )
 
 
-def _not_complete(name: str, until: Moment, time_window: TimeWindow) -> str:
+def _not_complete(name: str, until: Moment, time_window: completeness.TimeWindow) -> str:
     through = f"complete until {spelled(time_window.lower, time_window.unit)}"
     without = f"without {', '.join(time_window.without)}" if time_window.without else ""
     return (
@@ -272,15 +254,15 @@ def _not_complete(name: str, until: Moment, time_window: TimeWindow) -> str:
     )
 
 
-def waits_for(time_window: TimeWindow) -> str:
+def waits_for(time_window: completeness.TimeWindow) -> str:
     """Words for the writers that a dataset waits for. Empty if there are none."""
     held = ", ".join(mark.writer for mark in time_window.held)
     return f"which waits for {held}" if held else ""
 
 
 def _back_to(
-    source: Source, newest: Mapping[str, int], position: Cut | None, until: int | None
-) -> tuple[tuple[MarkerWithReceipt, ...], frozenset[str]]:
+    source: marker_sources.Source, newest: Mapping[str, int], position: completeness.Cut | None, until: int | None
+) -> tuple[tuple[marker_sources.MarkerWithReceipt, ...], frozenset[str]]:
     """Return epochs that decide the completeness at a position, and writers whose newer epochs were removed.
 
     Each writer is read back to an epoch that certainly lies before the position. Older ones lie there too, and add
@@ -294,14 +276,16 @@ def _back_to(
         until: the last version of the target to read.
     """
     step = _FIRST
-    pairs_by_writer: dict[str, tuple[Sequence[MarkerWithReceipt], bool]] = {}
+    pairs_by_writer: dict[str, tuple[Sequence[marker_sources.MarkerWithReceipt], bool]] = {}
     left = dict(newest)
     while True:
         after = {name: max(0, number - step) if position is not None else 0 for name, number in left.items()}
         pairs_by_writer |= {name: source.all(name, until, after[name]) for name in left}
         all_pairs = tuple(pair for pairs, _ in pairs_by_writer.values() for pair in pairs)
         lost_writers = frozenset(name for name, (_, gone) in pairs_by_writer.items() if gone)
-        reached = started_before(placed(all_pairs, position), position) if position is not None else frozenset[str]()
+        reached = frozenset[str]()
+        if position is not None:
+            reached = completeness.started_before(marker_sources.placed(all_pairs, position), position)
         left = {name: number for name, number in left.items() if after[name] and name not in reached}
         if not left:
             return all_pairs, lost_writers

@@ -13,17 +13,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from onceonly.errors.options import checks_arguments, misused
-from onceonly.machine.writer_progress import (
-    TimedMarker,
-    Vector,
-    age,
-    by_name,
-    greatest,
-    joined,
-    least,
-    one_unit,
-    same_turns,
-)
+from onceonly.machine import writer_progress as progress
 from onceonly_checkpoints.epoch_time import END, Unit, WriterProgress, milliseconds
 from onceonly_checkpoints.model import ALWAYS, OPTIONAL, Record, members_of, pairs
 
@@ -52,13 +42,13 @@ class TimeWindow(Record):
     closed: int | None = None
     without: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
-    at: Vector = ()
+    at: progress.Vector = ()
     silent: tuple[str, ...] = ()
     unit: Unit | None = None
     basis: Literal["committed"] = field(default="committed", metadata=ALWAYS)
 
     @property
-    def held(self) -> Vector:
+    def held(self) -> progress.Vector:
         """Writers that ``lower`` waits for: they have not passed it, and none has ended for good."""
         waited_for = (mark for mark in self.at if mark.writer not in self.silent and mark.complete_until != END)
         return tuple(mark for mark in waited_for if not passed(mark, self.lower))
@@ -86,34 +76,36 @@ def passed(mark: WriterProgress, lower: int | None) -> bool:
     return mark.complete_until is not None and (lower is None or mark.complete_until > lower)
 
 
-def window(newest: Sequence[TimedMarker], lost_writers: Collection[str] = ()) -> TimeWindow:
+def window(newest: Sequence[progress.TimedMarker], lost_writers: Collection[str] = ()) -> TimeWindow:
     """Return the joint window of a dataset's writers, from the newest epoch of each (E134: units differ).
 
     ``lost_writers`` has writers whose newer epochs were removed from the sink. Their entry in ``newest`` is the rest.
     """
     if not newest:
         return replace(EMPTY, lost=tuple(sorted(lost_writers)))
-    at = by_name(joined(*(marker.observed for marker in newest)))
+    at = progress.by_name(progress.joined(*(marker.observed for marker in newest)))
     held = {marker.writer: marker.mark for marker in newest}
-    lost = {*lost_writers, *(name for name, mark in held.items() if age(mark) < age(at[name]))}
+    lost = {*lost_writers, *(name for name, mark in held.items() if progress.age(mark) < progress.age(at[name]))}
     founded = [
-        marker for marker in newest if same_turns(marker, at) and not any(_gone(m, held, lost) for m in marker.observed)
+        marker
+        for marker in newest
+        if progress.same_turns(marker, at) and not any(_gone(m, held, lost) for m in marker.observed)
     ]
-    lower = greatest(marker.time.dataset_complete_until for marker in founded)
+    lower = progress.greatest(marker.time.dataset_complete_until for marker in founded)
     silent = {mark.writer for marker in founded for mark in marker.observed if _still_silent(mark, marker, at)}
     return TimeWindow(
         lower,
-        greatest(marker.time.max_time for marker in newest),
+        progress.greatest(marker.time.max_time for marker in newest),
         newest[0].time.closed_until if len(at) == 1 else None,
         tuple(name for name, mark in at.items() if lower is not None and not reaches(mark, lower)),
         tuple(sorted(lost)),
         tuple(at.values()),
         tuple(sorted(silent)),
-        one_unit(newest),
+        progress.one_unit(newest),
     )
 
 
-def _still_silent(mark: WriterProgress, marker: TimedMarker, at: Mapping[str, WriterProgress]) -> bool:
+def _still_silent(mark: WriterProgress, marker: progress.TimedMarker, at: Mapping[str, WriterProgress]) -> bool:
     return mark.writer in marker.time.timed_out and mark == at[mark.writer]
 
 
@@ -126,12 +118,12 @@ def _gone(mark: WriterProgress, held: Mapping[str, WriterProgress], lost: Collec
     """Whether an epoch that was seen was removed from the sink."""
     if mark.writer not in lost or not mark.epoch:
         return False
-    return mark.writer not in held or age(held[mark.writer]) < age(mark)
+    return mark.writer not in held or progress.age(held[mark.writer]) < progress.age(mark)
 
 
-def members(name: str, newest: Iterable[TimedMarker]) -> tuple[TimedMarker, ...]:
+def members(name: str, newest: Iterable[progress.TimedMarker]) -> tuple[progress.TimedMarker, ...]:
     """Return the writers of one writer's dataset: those that it has observed, and those that observed it."""
-    left, member_markers = {marker.writer: marker for marker in newest}, dict[str, TimedMarker]()
+    left, member_markers = {marker.writer: marker for marker in newest}, dict[str, progress.TimedMarker]()
     writers = {name}
     while more := [marker for marker in left.values() if writers & {mark.writer for mark in marker.observed}]:
         for member in more:
@@ -150,7 +142,7 @@ Cut = Mapping[str, int]
 class PlacedEpoch:
     """An epoch. ``cut`` is after the last row that its sink then held, its own and those of every epoch seen."""
 
-    timed: TimedMarker
+    timed: progress.TimedMarker
     cut: Cut
 
 
@@ -182,7 +174,7 @@ def window_at(placed: Sequence[PlacedEpoch], position: Cut, lost_writers: Collec
     Positions are ordered in each partition only. Epochs that the position has passed are one side. Epochs that have
     passed the position are the other. The rest is undecided (Pravega's TimeWindow of a stream cut).
     """
-    unit = one_unit(each.timed for each in placed)
+    unit = progress.one_unit(each.timed for each in placed)
     below = window(newest_of(each.timed for each in placed if passes(position, each.cut)), lost_writers)
     return replace(below, upper=_latest_before(placed, position), unit=unit)
 
@@ -193,15 +185,15 @@ def _latest_before(placed: Sequence[PlacedEpoch], position: Cut) -> int | None:
     for each in placed:
         if passes(each.cut, position):
             above[each.timed.writer].append(each.timed.time.max_time)
-    oldest = [least(highs) for highs in above.values()]
-    return None if None in oldest else greatest(oldest)
+    oldest = [progress.least(highs) for highs in above.values()]
+    return None if None in oldest else progress.greatest(oldest)
 
 
-def newest_of(timed: Iterable[TimedMarker]) -> tuple[TimedMarker, ...]:
+def newest_of(timed: Iterable[progress.TimedMarker]) -> tuple[progress.TimedMarker, ...]:
     """The newest epoch of each writer, by name."""
-    newest: dict[str, TimedMarker] = {}
+    newest: dict[str, progress.TimedMarker] = {}
     for marker in timed:
-        newest[marker.writer] = max(newest.get(marker.writer, marker), marker, key=lambda each: age(each.mark))
+        newest[marker.writer] = max(newest.get(marker.writer, marker), marker, key=lambda each: progress.age(each.mark))
     return tuple(newest[name] for name in sorted(newest))
 
 

@@ -111,16 +111,6 @@ def observe(records: Sequence[EpochRecord], now_ms: int, pins: Sequence[Pin] = (
     return Observed(len(records), max(opened, default=0.0), max(gaps, default=0.0), pinned)
 
 
-def worst(observations: Sequence[Observed]) -> Observed:
-    """The longest times of several pipelines."""
-    return Observed(
-        sum(observation.epochs for observation in observations),
-        max((observation.longest_open_s for observation in observations), default=0.0),
-        max((observation.longest_gap_s for observation in observations), default=0.0),
-        max((observation.longest_pin_s for observation in observations), default=0.0),
-    )
-
-
 def spell(seconds: float) -> str:
     """A time in words: ``12.5 s``, ``3 min``, ``40 days``."""
     for limit, unit, size in ((120.0, "s", 1.0), (7200.0, "min", 60.0), (172800.0, "h", 3600.0)):

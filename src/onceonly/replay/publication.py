@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import checks_arguments
-from onceonly.faults import Point
 from onceonly.machine import admission
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide
@@ -21,7 +20,6 @@ from onceonly.reading.points import opened
 from onceonly.replay.read_back import all_of
 from onceonly.runtime import ledger_sync, operator_epoch, sink_refusals
 from onceonly.runtime.events import EventLog
-from onceonly.runtime.sink_refusals import naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, ReplayedEpochs
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerPlace
 
@@ -48,7 +46,7 @@ def plan(of: Publication) -> Epoch:
             of a sink that does not answer.
     """
     of.sink.open(of.pipeline)
-    with naming(of.sink):
+    with sink_refusals.naming(of.sink):
         marker = of.sink.look().marker
     return _decided(of, marker.epoch if marker else None)
 
@@ -100,21 +98,21 @@ def swap(of: Publication, planned: Epoch, batch: Batch | None) -> Epoch:
     epoch = _decided(of, state.opening.last)
     if epoch.chain != planned.chain:
         raise operator_epoch.went_on(of.pipeline, epoch.number - 1, planned.number - 1)
-    faults.fire(Point.PREPARE_BEFORE)
-    with naming(of.sink):
+    faults.fire(faults.Point.PREPARE_BEFORE)
+    with sink_refusals.naming(of.sink):
         prepared = sink_refusals.able(of.sink).prepare_replacement(batch, epoch.number, (1, epoch.number - 1))
     digest = batch.digest()
     if digest != epoch.digest or prepared.rows != epoch.digest.rows:
         prepared.abandon()
         raise unfit(of, f"its rows differ from those that were committed there: {digest.text}, {epoch.digest.text}")
-    faults.fire(Point.PREPARE_AFTER)
+    faults.fire(faults.Point.PREPARE_AFTER)
     back = operator_epoch.put_back(state, epoch, state.opening.last)
     EventLog((of.sink,), of.ledger).note(of.pipeline, back, state.opening.fence.generation)
-    faults.fire(Point.COMMIT_BEFORE)
+    faults.fire(faults.Point.COMMIT_BEFORE)
     receipt = operator_epoch.committed(state, of.sink, (of.sink,), of.ledger, epoch, rows=prepared)
-    faults.fire(Point.COMMIT_AFTER)
+    faults.fire(faults.Point.COMMIT_AFTER)
     of.ledger.record(EpochRecord(of.pipeline, state.opening.fence, epoch, (receipt,)))
-    faults.fire(Point.RECORD_AFTER)
+    faults.fire(faults.Point.RECORD_AFTER)
     ledger_sync.seal((of.sink,), of.pipeline, epoch, of.ledger)
     what = f"{of.name} replaces the old rows: rows of epochs 1..{epoch.number - 1} left, and {epoch.digest.rows} came"
     of.ledger.note(Event(of.pipeline, EventKind.REPLACED, what, epoch.number, state.opening.fence.generation))

@@ -16,8 +16,6 @@ from onceonly_checkpoints.model import SourceKind, SourceOffsets
 from onceonly_checkpoints.spark import logs, rebuild
 from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark import state as state_files
-from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
-from onceonly_checkpoints.spark.offsets import REPLAY
 from onceonly_checkpoints.spark.rebuild import FileToWrite
 from onceonly_checkpoints.spark.replay_plan import CannotReplay, MissingInput, Step
 from onceonly_checkpoints.storage import FileStore, Readable, file_system, is_local, local_path
@@ -26,9 +24,9 @@ from onceonly_checkpoints.storage import FileStore, Readable, file_system, is_lo
 def replays_of(checkpoint: str) -> str:
     """The directory of a checkpoint's replay checkpoints, beside it."""
     if not is_local(checkpoint):
-        return f"{checkpoint.rstrip('/')}.{REPLAY}"
+        return f"{checkpoint.rstrip('/')}.{spark_offsets.REPLAY}"
     root = local_path(checkpoint)
-    return str(root.with_name(f"{root.name}.{REPLAY}"))
+    return str(root.with_name(f"{root.name}.{spark_offsets.REPLAY}"))
 
 
 def discard(url: str) -> None:
@@ -99,7 +97,7 @@ class Origin:
         for number in (batch_id, *reversed(spark_offsets.offset_ids(self.files))):
             try:
                 return dict(spark_offsets.offset_entry(self.files, number).conf)
-            except UnreadableCheckpoint:
+            except logs.UnreadableCheckpoint:
                 continue
         return {}
 
@@ -131,7 +129,7 @@ class Origin:
         number = step.batch_id
         try:
             query_id = spark_offsets.query_id(self.files)
-        except UnreadableCheckpoint as error:
+        except logs.UnreadableCheckpoint as error:
             return f"the checkpoint {self.files.url} cannot be read ({error})"
         if query_id != step.lineage.query_id:
             return f"the checkpoint {self.files.url} is of query {query_id}, and not of {step.lineage.query_id}"
@@ -170,7 +168,7 @@ def prepare(
     """
     plan = plan_files(step, query_id, {**conf, **origin.conf(step.lineage.batch_id)}, origin.read_start_notes(step))
     if step.fresh:
-        storage.create(REPLAY, about.encode())
+        storage.create(spark_offsets.REPLAY, about.encode())
         for path, content in origin.state(step) if step.copies_state else ():
             storage.create(path, content)
     for file in plan:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.errors.options import misused
-from onceonly.faults import Point
 from onceonly.machine import division_rules as windows
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import ArrowBatch, AsOf
@@ -94,17 +93,11 @@ def difference(open_windows: Iterable[OpenWindow], expected: Rows, newest: int) 
         expected_row = expected.get(window_key)
         if expected_row is None:
             foreign.append(WindowKey(*window_key))
-        elif row.epoch <= newest and _says(open_window) == (
-            expected_row["body"],
-            expected_row["wake_clock"],
-            expected_row["wake_time"],
-        ):
+            continue
+        stored = {"body": row.body, "wake_clock": open_window.wake_clock, "wake_time": open_window.wake_time}
+        if row.epoch <= newest and all(expected_row[name] == value for name, value in stored.items()):
             right.add(window_key)
     return Difference(tuple(row for key, row in expected.items() if key not in right), tuple(foreign))
-
-
-def _says(open_window: OpenWindow) -> tuple[str, int | None, int]:
-    return open_window.state.body, open_window.wake_clock, open_window.wake_time
 
 
 def _table(differences: Difference) -> pa.Table:
@@ -146,15 +139,15 @@ def rebuild(
     )
     outputs = tuple(_output(output, rows) for output in left.outputs)
     epoch = chain.linked(replace(epoch, chain="", digest=digest_of(rows), outputs=outputs))
-    faults.fire(Point.PREPARE_BEFORE)
+    faults.fire(faults.Point.PREPARE_BEFORE)
     with naming(keeper):
         prepared = keeper.prepare(ArrowBatch(rows), epoch.number)
-    faults.fire(Point.PREPARE_AFTER)
-    faults.fire(Point.COMMIT_BEFORE)
+    faults.fire(faults.Point.PREPARE_AFTER)
+    faults.fire(faults.Point.COMMIT_BEFORE)
     # First where the rows are: others can be brought to an epoch without any.
     order = [keeper, *(sink for sink in sinks if sink is not keeper)]
     operator_epoch.write(state, order, ledger, epoch, last, rows={keeper.id: prepared})
-    faults.fire(Point.RECORD_AFTER)
+    faults.fire(faults.Point.RECORD_AFTER)
     return epoch, differences
 
 

@@ -16,25 +16,9 @@ from onceonly import faults
 from onceonly.audit.rules_records import became, unread
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import misused
-from onceonly.faults import Point
 from onceonly.machine import coordinator
+from onceonly.machine import rewind as rules
 from onceonly.machine.acceptance import GAPS, Stop, applicable
-from onceonly.machine.rewind import (
-    BringUp,
-    CutBack,
-    Hindered,
-    OriginKind,
-    RewindFacts,
-    RewindRequest,
-    RowsUnavailable,
-    SourceRowsMissing,
-    StaleMarkers,
-    Step,
-    UnexpectedPosition,
-    UnknownTarget,
-    decide,
-    why,
-)
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, OutcomeUnknown, Peek, Prepared, ReadsRows, Sink, Superseded
 from onceonly.protocol.capabilities import implements
@@ -42,18 +26,17 @@ from onceonly.replay.source_check import IsThere, SourceAvailability, by_lists, 
 from onceonly.runtime import operator_epoch, runs, sink_gaps, sink_refusals, staging
 from onceonly.runtime.remedies import CommandContext, filled, last, rewound
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.sink_refusals import content, histories, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, receipts_of
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_checkpoints.storage import Readable
 
-Give = Callable[[Sequence[Step], Callable[[Step, Batch], None]], None]
+Give = Callable[[Sequence[rules.Step], Callable[[rules.Step, Batch], None]], None]
 """Passes each step's rows on, in order, from another sink or from the source: steps of one sink and one kind of origin.
 The batch has their digest once they were read, which is before the call returns."""
 
-_READ = frozenset({OriginKind.SINK, OriginKind.SOURCE})
+_READ = frozenset({rules.OriginKind.SINK, rules.OriginKind.SOURCE})
 """Kinds of origins whose rows Spark reads."""
 
 
@@ -87,20 +70,20 @@ class RewindPlan:
         reset_epochs: epochs that sinks are set to first, by id, because their markers are newer than their rows.
     """
 
-    direction: CutBack | BringUp
+    direction: rules.CutBack | rules.BringUp
     epochs: Mapping[int, Epoch]
     lacking: Mapping[int, str]
     unasked: tuple[str, ...] = ()
     reset_epochs: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def reads(self) -> frozenset[OriginKind]:
+    def reads(self) -> frozenset[rules.OriginKind]:
         """Kinds of origins from which Spark reads rows."""
-        steps = self.direction.steps if isinstance(self.direction, BringUp) else ()
+        steps = self.direction.steps if isinstance(self.direction, rules.BringUp) else ()
         return frozenset(step.origin.kind for step in steps) & _READ
 
 
-def plan(of: Pipeline, request: RewindRequest, *, code: bool = False) -> RewindPlan:
+def plan(of: Pipeline, request: rules.RewindRequest, *, code: bool = False) -> RewindPlan:
     """Plan a rewind. Fences no driver out and changes nothing.
 
     ``code`` is whether the query's code is available.
@@ -114,7 +97,7 @@ def plan(of: Pipeline, request: RewindRequest, *, code: bool = False) -> RewindP
     sights = {sink.id: _sight(sink) for sink in of.sinks}
     marker_epochs = {sink: sight.epoch for sink, sight in sights.items()}
     anew = sink_gaps.stale_sinks(of.sinks, marker_epochs, receipts_of(of.ledger.head(of.name)))
-    holds = {sink.id: content(sink) for sink in of.sinks}
+    holds = {sink.id: sink_refusals.content(sink) for sink in of.sinks}
     # A target that was restored with its rows, as from a dump, replaces the old one at the epoch of these rows.
     restored_epochs = {
         sink_id: at
@@ -124,11 +107,11 @@ def plan(of: Pipeline, request: RewindRequest, *, code: bool = False) -> RewindP
     sink_epochs = marker_epochs | restored_epochs
     records = of.ledger.epochs(of.name, request.to or 1)
     epochs = {record.epoch.number: record.epoch for record in records}
-    for marker, _ in histories(of.sinks, max(request.to - 1, 0)):
+    for marker, _ in sink_refusals.histories(of.sinks, max(request.to - 1, 0)):
         epochs.setdefault(marker.epoch.number, marker.epoch)
     behind = [epoch for number, epoch in epochs.items() if number > min(sink_epochs.values())]
     source = _source(of, request, epochs, records, code=code)
-    facts = RewindFacts(
+    facts = rules.RewindFacts(
         request,
         sink_epochs,
         epochs,
@@ -144,13 +127,13 @@ def plan(of: Pipeline, request: RewindRequest, *, code: bool = False) -> RewindP
         },
         outlived={sink: now for sink, now in anew.items() if sink not in restored_epochs},
     )
-    decision = decide(facts)
-    if not isinstance(decision, CutBack | BringUp):
+    decision = rules.decide(facts)
+    if not isinstance(decision, rules.CutBack | rules.BringUp):
         raise _hindered(of, request, decision, facts)
     return RewindPlan(decision, epochs, source.gone, source.unasked, restored_epochs)
 
 
-def plan_unseen(of: Pipeline, request: RewindRequest, records: Sequence[EpochRecord]) -> RewindPlan:
+def plan_unseen(of: Pipeline, request: rules.RewindRequest, records: Sequence[EpochRecord]) -> RewindPlan:
     """Plan a cut of the checkpoint alone, if sinks cannot be found from here.
 
     All sinks are at the newest of ``records``, the ledger's.
@@ -160,17 +143,17 @@ def plan_unseen(of: Pipeline, request: RewindRequest, records: Sequence[EpochRec
     """
     epochs = {record.epoch.number: record.epoch for record in records}
     source = _source(of, request, epochs, records, code=False)
-    facts = RewindFacts(request, {}, epochs, gone=source.gone)
-    decision = decide(facts)
-    if isinstance(decision, CutBack):
+    facts = rules.RewindFacts(request, {}, epochs, gone=source.gone)
+    decision = rules.decide(facts)
+    if isinstance(decision, rules.CutBack):
         return RewindPlan(decision, epochs, source.gone, source.unasked)
-    if isinstance(decision, BringUp):
+    if isinstance(decision, rules.BringUp):
         raise TypeError(f"{decision} cuts nothing back")
     raise _hindered(of, request, decision, facts)
 
 
 def _sight(sink: Sink) -> Peek:
-    with naming(sink):
+    with sink_refusals.naming(sink):
         return sink.look()
 
 
@@ -187,7 +170,12 @@ def _tells_epochs(sink: Sink) -> bool:
 
 
 def _source(
-    of: Pipeline, request: RewindRequest, epochs: Mapping[int, Epoch], records: Sequence[EpochRecord], *, code: bool
+    of: Pipeline,
+    request: rules.RewindRequest,
+    epochs: Mapping[int, Epoch],
+    records: Sequence[EpochRecord],
+    *,
+    code: bool,
 ) -> SourceAvailability:
     """Check whether the source still has the rows that a rewind reads from it."""
     if base := None if request.sinks else epochs.get(request.to):
@@ -195,26 +183,28 @@ def _source(
     return by_lists(records, request.to, of.is_there) if code or not request.sinks else SourceAvailability({})
 
 
-def _hindered(of: Pipeline, request: RewindRequest, hindrance: Hindered, facts: RewindFacts) -> OnceOnlyError:
+def _hindered(
+    of: Pipeline, request: rules.RewindRequest, hindrance: rules.Hindered, facts: rules.RewindFacts
+) -> OnceOnlyError:
     """Error of a rewind that cannot be carried out, with the command that can."""
     audit = f"see the epochs of the sinks: onceonly audit {of.where.query}"
     match hindrance:
-        case UnknownTarget():
+        case rules.UnknownTarget():
             return misused(hindrance.problem, hindrance.cause, audit)
-        case UnexpectedPosition():
+        case rules.UnexpectedPosition():
             position_details = {"sink": hindrance.sink, "stands": hindrance.sink_epoch, "cause": hindrance.cause}
             remedy = rewound(of.where, hindrance.instead)
             return refuse("E231", pipeline=of.name, to=request.to, next=remedy, **position_details)
-        case StaleMarkers():
+        case rules.StaleMarkers():
             [sink] = [candidate for candidate in of.sinks if candidate.id == hindrance.sink]
             return sink_gaps.refused(sink, of.where, hindrance.sink_epoch, hindrance.now)
-        case SourceRowsMissing():
+        case rules.SourceRowsMissing():
             gone = {"first": hindrance.first, "last": hindrance.last, "reason": hindrance.reason}
             remedy = f"{rewound(of.where, request)} --accept-loss {hindrance.first}..{hindrance.last}"
             return refuse(
                 "E230", pipeline=of.name, next=f"or accept that exactly these rows are lost: {remedy}", **gone
             )
-        case RowsUnavailable():
+        case rules.RowsUnavailable():
             remedy = filled(of.where) if hindrance.unknown else ""
             if hindrance.unread:
                 command = f"{rewound(of.where, request)} --with MODULE:FUNCTION"
@@ -231,7 +221,7 @@ def _hindered(of: Pipeline, request: RewindRequest, hindrance: Hindered, facts: 
             return refuse("E232", pipeline=of.name, **details, next=remedy)
 
 
-def _alone(facts: RewindFacts, hindrance: RowsUnavailable) -> str | None:
+def _alone(facts: rules.RewindFacts, hindrance: rules.RowsUnavailable) -> str | None:
     """Reason why no other sink has the rows, if only this one ever got them: ids, bad rows, an output of its own."""
     epoch = facts.epochs.get(hindrance.epoch)
     output = epoch.output(hindrance.sink) if epoch else None
@@ -243,7 +233,7 @@ def _alone(facts: RewindFacts, hindrance: RowsUnavailable) -> str | None:
 
 def undone(of: Pipeline, planned: RewindPlan) -> tuple[str, ...]:
     """Epochs of a cut back that Spark does not read again, each with the way to restore it."""
-    numbers = planned.direction.removed_epochs if isinstance(planned.direction, CutBack) else ()
+    numbers = planned.direction.removed_epochs if isinstance(planned.direction, rules.CutBack) else ()
     return tuple(
         f"{became(epoch)}: {_once_more(of, epoch)}" for epoch in unread(planned.epochs[number] for number in numbers)
     )
@@ -263,7 +253,7 @@ def _once_more(of: Pipeline, epoch: Epoch) -> str:
 
 def instead(of: Pipeline, planned: RewindPlan) -> str:
     """Command in place of a cut back that is impossible, on its own line."""
-    at = planned.direction.to if isinstance(planned.direction, CutBack) else 0
+    at = planned.direction.to if isinstance(planned.direction, rules.CutBack) else 0
     given_up = _given_up(of, {sink.id: at for sink in of.sinks}, max((*planned.epochs, at)))
     if given_up is None:
         return "\nor start the query: its message prints how you give the rows up"
@@ -300,7 +290,7 @@ class Rewound:
 def cut_back(of: Pipeline, planned: RewindPlan) -> Rewound:
     """Fence every driver out of every sink, and set later records aside (E110: a sink went on since the plan)."""
     decision = planned.direction
-    if not isinstance(decision, CutBack):
+    if not isinstance(decision, rules.CutBack):
         raise TypeError(f"{decision} cuts nothing back")
     state = _open(of, tuple(sink.id for sink in of.sinks), planned.reset_epochs)
     current = state.opening.last.number if state.opening.last else 0
@@ -309,9 +299,9 @@ def cut_back(of: Pipeline, planned: RewindPlan) -> Rewound:
     given_up = {number: reason for number, reason in sorted(planned.lacking.items()) if number > decision.to}
     for sink in of.sinks:
         _remember(of, sink, decision.to)
-    faults.fire(Point.RECORD_BEFORE)
-    count = len(of.ledger.supersede(of.name, decision.to + 1, why(decision.to, given_up)))
-    faults.fire(Point.RECORD_AFTER)
+    faults.fire(faults.Point.RECORD_BEFORE)
+    count = len(of.ledger.supersede(of.name, decision.to + 1, rules.why(decision.to, given_up)))
+    faults.fire(faults.Point.RECORD_AFTER)
     summary = f"every sink is at epoch {decision.to}; {count} epoch{'' if count == 1 else 's'} after it taken back"
     summary += ", to be read from the source again"
     if gone := unread(planned.epochs[number] for number in decision.removed_epochs):
@@ -324,7 +314,7 @@ def cut_back(of: Pipeline, planned: RewindPlan) -> Rewound:
     return Rewound(generation, (summary,))
 
 
-def bring_up(of: Pipeline, planned: RewindPlan, request: RewindRequest, give: Give) -> Rewound:
+def bring_up(of: Pipeline, planned: RewindPlan, request: rules.RewindRequest, give: Give) -> Rewound:
     """Fence every driver out, and give the requested sinks the epochs that they lack.
 
     Steps are skipped that a sink turns out to hold under the fence. ``give`` reads rows that are not staged.
@@ -334,7 +324,7 @@ def bring_up(of: Pipeline, planned: RewindPlan, request: RewindRequest, give: Gi
             opened the pipeline. Also errors of the opening and the sinks.
     """
     decision = planned.direction
-    if not isinstance(decision, BringUp):
+    if not isinstance(decision, rules.BringUp):
         raise TypeError(f"{decision} brings nothing up")
     # Other sinks may lack recorded epochs, and are cut back together with these afterwards.
     all_behind = decision.newest < max(planned.epochs, default=0)
@@ -354,7 +344,7 @@ def bring_up(of: Pipeline, planned: RewindPlan, request: RewindRequest, give: Gi
                 give(tuple(those), take)
             else:
                 for step in those:
-                    take(step, _staged(step) if kind is OriginKind.STAGED else None)
+                    take(step, _staged(step) if kind is rules.OriginKind.STAGED else None)
         _remember(of, sink, request.to)
         origins = ", ".join(dict.fromkeys(step.origin.text for step in steps))
         what = f"{sink.id} brought from epoch {sink_epochs[sink.id]} to {decision.newest}"
@@ -370,14 +360,14 @@ def _open(of: Pipeline, rewound_: tuple[str, ...], restored_epochs: Mapping[str,
     return Runner(of.sinks, of.ledger, sink_epochs=restored_epochs).run(state)
 
 
-def _bring(of: Pipeline, state: State, sink: Sink, step: Step, batch: Batch | None) -> None:
+def _bring(of: Pipeline, state: State, sink: Sink, step: rules.Step, batch: Batch | None) -> None:
     """Commit an epoch to one sink with its original marker, except for the fence."""
     epoch, fence = step.epoch, state.opening.fence
     prepared = _prepared(of, sink, step, batch) if batch else None
     marker = Marker(of.name, sink.id, fence, epoch)
-    faults.fire(Point.COMMIT_BEFORE)
+    faults.fire(faults.Point.COMMIT_BEFORE)
     try:
-        with naming(sink):
+        with sink_refusals.naming(sink):
             sink.commit(prepared, marker)
     except Superseded as fenced:
         theirs, by = fenced.current_fence.generation, fenced.current_fence.who or "a newer driver"
@@ -389,13 +379,13 @@ def _bring(of: Pipeline, state: State, sink: Sink, step: Step, batch: Batch | No
         if prepared:
             prepared.abandon()
         raise
-    faults.fire(Point.COMMIT_AFTER)
+    faults.fire(faults.Point.COMMIT_AFTER)
 
 
-def _prepared(of: Pipeline, sink: Sink, step: Step, batch: Batch) -> Prepared:
+def _prepared(of: Pipeline, sink: Sink, step: rules.Step, batch: Batch) -> Prepared:
     epoch = step.epoch
-    faults.fire(Point.PREPARE_BEFORE)
-    with naming(sink):
+    faults.fire(faults.Point.PREPARE_BEFORE)
+    with sink_refusals.naming(sink):
         if epoch.replaces:
             prepared = sink_refusals.able(sink).prepare_replacement(batch, epoch.number, epoch.replaces)
         else:
@@ -404,11 +394,11 @@ def _prepared(of: Pipeline, sink: Sink, step: Step, batch: Batch) -> Prepared:
     if digest != expected or prepared.rows != expected.rows:
         prepared.abandon()
         raise _otherwise(of, step, digest.text, expected.text)
-    faults.fire(Point.PREPARE_AFTER)
+    faults.fire(faults.Point.PREPARE_AFTER)
     return prepared
 
 
-def _otherwise(of: Pipeline, step: Step, actual: str, recorded: str) -> OnceOnlyError:
+def _otherwise(of: Pipeline, step: rules.Step, actual: str, recorded: str) -> OnceOnlyError:
     head = of.ledger.head(of.name)
     number = step.epoch.number
     details = {"first": number, "last": head.epoch.number if head else number, "found": actual, "recorded": recorded}
@@ -416,7 +406,7 @@ def _otherwise(of: Pipeline, step: Step, actual: str, recorded: str) -> OnceOnly
     return refuse("E233", pipeline=of.name, epoch=number, **where, **details)
 
 
-def _staged(step: Step) -> Batch:
+def _staged(step: rules.Step) -> Batch:
     epoch = step.epoch
     output = epoch.output(step.sink)
     return staging.fetch(epoch.manifest or "", None).output(output.name if output else None)
@@ -428,8 +418,8 @@ def _remember(of: Pipeline, sink: Sink, to: int) -> None:
     Receipts are replaced oldest first, and those up to ``to`` only if the last of them differs. So a killed call starts
     over.
     """
-    faults.fire(Point.RECORD_BEFORE)
-    with naming(sink):
+    faults.fire(faults.Point.RECORD_BEFORE)
+    with sink_refusals.naming(sink):
         receipts = {marker.epoch.number: receipt for marker, receipt in sink.history(max(to - 1, 0))}
         if to in receipts and any(receipts[to] not in record.receipts for record in of.ledger.epochs(of.name, to, to)):
             receipts = {marker.epoch.number: receipt for marker, receipt in sink.history()}
@@ -438,4 +428,4 @@ def _remember(of: Pipeline, sink: Sink, to: int) -> None:
         if receipt and receipt.chain == record.epoch.chain and receipt not in record.receipts:
             others = tuple(other for other in record.receipts if other.sink != sink.id)
             of.ledger.record(replace(record, receipts=(*others, receipt)))
-    faults.fire(Point.RECORD_AFTER)
+    faults.fire(faults.Point.RECORD_AFTER)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import misused
 from onceonly.machine import acceptance, event_time, opening
-from onceonly.machine.acceptance import Stop
 from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import OpeningFacts, Refusal
 from onceonly.machine.state import State
@@ -83,15 +82,12 @@ def adopt(
     """
     stop = remedies.last(ledger, pipeline)
     state = operator_epoch.opened(sinks, ledger, pipeline, accepted=accepted)
+    is_covered = stop is not None and acceptance.covers(accepted, stop)
     if accepted.sinks and not _needed(state, accepted):
         return None
     if accepted.kind is AdoptionKind.SAME_DATA:
         _demand_same_data(sinks, ledger, state, accepted)
-    elif (
-        not accepted.sinks
-        and accepted.kind is not AdoptionKind.START
-        and not (stop and acceptance.covers(accepted, stop))
-    ):
+    elif not accepted.sinks and accepted.kind is not AdoptionKind.START and not is_covered:
         raise not_applicable(pipeline, accepted.kind)
     base = state.opening.last
     refuse_moving(pipeline, ledger, accepted.kind, base)
@@ -105,12 +101,12 @@ def adopt(
     if end is None:
         raise nothing_to_adopt(pipeline)
     epoch = _adopt(state, sinks, ledger, accepted, end=end, base=base)
-    if stop and stop.then and stop.then.head == epoch.number and acceptance.covers(accepted, stop):
+    if stop and stop.then and stop.then.head == epoch.number and is_covered:
         remedies.remember(ledger, pipeline, state.opening.fence, stop.then)
     return epoch
 
 
-def _named(kind: AdoptionKind, stop: Stop | None, base: Epoch | None) -> Slice | None:
+def _named(kind: AdoptionKind, stop: acceptance.Stop | None, base: Epoch | None) -> Slice | None:
     adoption = acceptance.applicable(kind, stop, base.written.end if base else None)
     return adoption.offsets if adoption else None
 
@@ -324,7 +320,7 @@ def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
     return newest
 
 
-def target(accepted: Adoption, last: Epoch | None, stop: Stop | None) -> SourceOffsets | None:
+def target(accepted: Adoption, last: Epoch | None, stop: acceptance.Stop | None) -> SourceOffsets | None:
     """Return the offsets to which an acceptance moves the position, or ``None`` if epoch and refusal lack them."""
     refused = stop.start if stop else None
     if accepted.kind in {AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.CONTINUE} or last is None:
@@ -381,17 +377,13 @@ def _adopt(
 ) -> Epoch:
     head = ledger.head(state.job.pipeline)
     sources = head.epoch.sources if head else ()
-    begin = (
-        state.opening.last.written.end
-        if state.opening.last
-        else SourceOffsets(tuple((source, None) for source in end.sources))
-    )
+    last = state.opening.last
+    begin = last.written.end if last else SourceOffsets(tuple((source, None) for source in end.sources))
     base_sources = base.sources if base else sources
     resume_point = base.resume_point if base else ResumePoint()
     if base and resume_point.offered and end != base.written.end:
-        resume_point = replace(
-            resume_point, offered=Slice(end, end)
-        )  # a checkpoint that is put back goes on behind the gap, too
+        # A checkpoint that is put back goes on behind the gap, too.
+        resume_point = replace(resume_point, offered=Slice(end, end))
     moved = operator_epoch.decision(
         state, Slice(begin, end), accepted, sources=base_sources, resume_point=resume_point, base=base, time=time
     )

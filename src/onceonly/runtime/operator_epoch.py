@@ -88,10 +88,9 @@ def write(
     ledger_sync.seal(sinks, state.job.pipeline, epoch, ledger)
     why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
     back = event_time.given_up(epoch, newest) or put_back(state, epoch, newest)
+    pipeline, generation = state.job.pipeline, state.opening.fence.generation
     for happening in (why, *back):
-        ledger.note(
-            Event(state.job.pipeline, happening.kind, happening.reason, happening.epoch, state.opening.fence.generation)
-        )
+        ledger.note(Event(pipeline, happening.kind, happening.reason, happening.epoch, generation))
     return epoch
 
 

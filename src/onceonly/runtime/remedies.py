@@ -116,12 +116,9 @@ def after_it(where: CommandContext, accepted: Adoption | None, amount: str) -> s
     """Second decision that the same batch needs, on its own line. Empty if none is known."""
     if accepted is None:
         return ""
-    what = (
-        f"accept duplicates of {amount}"
-        if accepted.kind is AdoptionKind.ACCEPT_DUPLICATES
-        else "continue where the batch starts"
-    )
-    what = f"give up {amount}" if accepted.kind is AdoptionKind.ACCEPT_LOSS else what
+    verbs = {AdoptionKind.ACCEPT_DUPLICATES: "accept duplicates of", AdoptionKind.ACCEPT_LOSS: "give up"}
+    verb = verbs.get(accepted.kind)
+    what = f"{verb} {amount}" if verb else "continue where the batch starts"
     return f"\nand after it: {what}: {where.adopt(accepted)}"
 
 
@@ -331,21 +328,17 @@ def explain_refusal(
         receipt = receipts_of(head).get(str(refusal_details["sink"]))
         details |= _left_out(where, refusal, receipt.epoch if receipt else 0)
     if refusal.code == "E207" and (lost := acceptance.applicable(AdoptionKind.ACCEPT_LOSS, stop, end)):
-        gone, staged, level = (
-            str(refusal_details.get("gone") or ""),
-            refusal_details.get("staged") is not None,
-            refusal_details.get("level"),
-        )
+        gone, level = str(refusal_details.get("gone") or ""), refusal_details.get("level")
+        staged = refusal_details.get("staged") is not None
         request = level if isinstance(level, RewindRequest) else RewindRequest(0)
         details["ways"] = set_back(where, lost, level=request, staged=staged, amount=counted, gone=gone)
-    if refusal.code == "E208":
+    if refusal.code in ("E208", "E209"):
         details["undo"] = undo(where, stop, contents) if contents else ""
+    if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if refusal_details.get("holds") else None
         fills = not details["undo"] and set(stop.sinks).issubset(resets) and _is_on_record(ledger, where.pipeline, stop)
         details["copy"] = moved(where, same) + (f"\nor {emptied(where, stop.sinks)}" if fills else "")
         details["dump"] = restored(refusal_details.get("content"))
-    if refusal.code == "E209":
-        details["undo"] = undo(where, stop, contents) if contents else ""
     if refusal.code == "E246":
         details["replace"] = refill(where, unable)
         details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(refusal_details.get("begins", "")))

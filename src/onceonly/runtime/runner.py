@@ -16,28 +16,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
-from onceonly import faults
+from onceonly import faults, protocol
 from onceonly.errors import IdentityError, refuse
-from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, in_doubt, precheck
 from onceonly.machine.facts import Offer, OutOfPhase, Reading
 from onceonly.machine.overlap import held_files
 from onceonly.machine.state import State
 from onceonly.machine.writer_progress import TimedMarker
-from onceonly.protocol import (
-    Batch,
-    Conflict,
-    DetectsChanges,
-    Inspectable,
-    JoinsTransaction,
-    OutcomeUnknown,
-    Peek,
-    Prepared,
-    ReplacesRows,
-    Sink,
-    Superseded,
-)
 from onceonly.protocol.batch import Bindable, Bound, Checkable, Paned, Recalling, TellsTime, TooLargeForDriver
 from onceonly.protocol.guard import check_install
 from onceonly.protocol.row_times import NO_TIMES
@@ -46,7 +32,6 @@ from onceonly.runtime import ledger_sync, shared_transaction, sink_refusals, tim
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.ledger_sync import LedgerAttachment
 from onceonly.runtime.sink_refusals import content, histories, naming, proposing_output
-from onceonly.runtime.time_callback import TimeCallback
 from onceonly.spark.engine import Describing, undescribed
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Receipt, StateVersion, receipts_of
@@ -96,14 +81,14 @@ class Runner:
 
     def __init__(
         self,
-        sinks: Sequence[Sink],
+        sinks: Sequence[protocol.Sink],
         ledger: Ledger,
         *,
         carried: bool = False,
         staging: StagingArea | None = None,
-        fetch: Callable[[str, Batch | None], RereadableBatch] | None = None,
+        fetch: Callable[[str, protocol.Batch | None], RereadableBatch] | None = None,
         sink_epochs: Mapping[str, int] | None = None,
-        says: TimeCallback | None = None,
+        says: time_callback.TimeCallback | None = None,
         peers: ReadPeers | None = None,
         guard: Callable[[], None] = lambda: None,
         admit: Callable[[Offer | None], None] = lambda _: None,
@@ -126,10 +111,10 @@ class Runner:
         self._sleep = sleep
         self._describing = describing
         self.state_of = state_of
-        self._batch: Batch | None = None
+        self._batch: protocol.Batch | None = None
         self._staged: RereadableBatch | None = None
         self._borrowed: list[str] = []
-        self._prepared: dict[str, Prepared] = {}
+        self._prepared: dict[str, protocol.Prepared] = {}
         self.phases: dict[str, float] = {}
         self._handlers: dict[type, Callable[[State, Any], c.Outcome]] = {
             c.Probe: self._probe,
@@ -154,7 +139,7 @@ class Runner:
             c.Refuse: self._refuse,
         }
 
-    def run(self, state: State, batch: Batch | None = None) -> State:
+    def run(self, state: State, batch: protocol.Batch | None = None) -> State:
         """Drive the machine until it returns. An ``OnceOnlyError`` is its refusal, or that of the ledger or a sink."""
         self._batch, self._staged, self._borrowed = batch, None, []
         self._prepared, self.phases = {}, {}
@@ -212,7 +197,7 @@ class Runner:
 
         return isinstance(self._staged, StagedBatch) and self._staged.gone
 
-    def _of(self, state: State) -> tuple[Sink, ...]:
+    def _of(self, state: State) -> tuple[protocol.Sink, ...]:
         return tuple(self._sinks[sink] for sink in state.job.sinks)
 
     # ---- opening
@@ -227,7 +212,7 @@ class Runner:
             for sink in self._of(state):
                 with naming(sink):
                     fences.append(sink.fence())
-        faults.fire(Point.PROBE_AFTER)
+        faults.fire(faults.Point.PROBE_AFTER)
         return c.Probed(tuple(fences))
 
     def _recall(self, state: State, _: c.Recall) -> c.Outcome:
@@ -240,13 +225,13 @@ class Runner:
             # Not among the events above: a query that restarts again and again writes more than that window holds.
             replays = self._ledger.events(state.job.pipeline, 10, EventKind.STATE_LEFT) if offer and offer.state else ()
             left = tuple(event.reason for event in replays)
-        faults.fire(Point.RECALL_AFTER)
+        faults.fire(faults.Point.RECALL_AFTER)
         return c.Recalled(head, in_doubt.ended(events), cut, left)
 
     def _look(self, state: State, _: c.Look) -> c.Outcome:
         with self._timed("open"):
             receipts = receipts_of(state.opening.head)
-            sights: list[Peek] = []
+            sights: list[protocol.Peek] = []
             for sink in self._of(state):
                 with naming(sink):
                     sights.append(_sight(sink, receipts.get(sink.id)))
@@ -258,22 +243,22 @@ class Runner:
 
     def _install(self, _: State, command: c.Install) -> c.Outcome:
         sink = self._sinks[command.sink]
-        faults.fire(Point.INSTALL_BEFORE)
+        faults.fire(faults.Point.INSTALL_BEFORE)
         answer: c.Outcome = c.Installed()
         with self._timed("fence"), naming(sink):
             try:
                 self._put_fence(sink, command.fence)
-            except Superseded as fenced:
+            except protocol.Superseded as fenced:
                 answer = c.Overtaken(fenced.current_fence)
-            except OutcomeUnknown as lost:
+            except protocol.OutcomeUnknown as lost:
                 answer = c.Unknown(lost.reason)
-        faults.fire(Point.INSTALL_AFTER)
+        faults.fire(faults.Point.INSTALL_AFTER)
         return answer
 
-    def _put_fence(self, sink: Sink, fence: Fence) -> None:
+    def _put_fence(self, sink: protocol.Sink, fence: Fence) -> None:
         if sink.id not in self._sink_epochs:
             sink.install(fence)
-        elif isinstance(sink, ReplacesRows):
+        elif isinstance(sink, protocol.ReplacesRows):
             sink.reset_to(fence, self._sink_epochs[sink.id])
         else:
             raise TypeError(f"{sink.id} cannot be put at an epoch")
@@ -285,9 +270,9 @@ class Runner:
                 position = sink.position(command.since)
                 behind = position.marker is not None and position.epoch > command.after
                 ahead = tuple(sink.history(command.after)) if behind else ()
-            except Superseded as fenced:
+            except protocol.Superseded as fenced:
                 return c.Overtaken(fenced.current_fence)
-        faults.fire(Point.READ_AFTER)
+        faults.fire(faults.Point.READ_AFTER)
         recorded_identity = command.since.identity if command.since else position.identity
         doubted = recorded_identity != position.identity or any(event.fatal for event in position.disturbances)
         return Reading(command.sink, position, command.since, ahead, content(sink) if doubted else None)
@@ -305,7 +290,7 @@ class Runner:
             self._staging.sweep(command.fence.generation, command.newest_manifest)
         since = command.columns_epoch
         records = self._ledger.epochs(state.job.pipeline, since, since) if since else ()
-        faults.fire(Point.REINDEX_AFTER)
+        faults.fire(faults.Point.REINDEX_AFTER)
         return c.Indexed(records[0].epoch.columns if records else ())
 
     # ---- one epoch
@@ -330,7 +315,7 @@ class Runner:
             raise OutOfPhase(state.phase.value, "a batch that can be executed alone")
         with self._timed("execute"):
             digest = batch.execute()
-        faults.fire(Point.EXECUTE_AFTER)
+        faults.fire(faults.Point.EXECUTE_AFTER)
         return c.Executed(digest, self._left(state))
 
     def _intend(self, state: State, command: c.Intend) -> c.Outcome:
@@ -338,7 +323,7 @@ class Runner:
             sink_refusals.demand(self._all, state.job.pipeline, command.replaces)
         with self._timed("intend"):
             self._ledger.intend(Intent(state.job.pipeline, command.number, command.fence, command.slice))
-        faults.fire(Point.INTEND_AFTER)
+        faults.fire(faults.Point.INTEND_AFTER)
         return c.Done()
 
     def _poll(self, state: State, command: c.Poll) -> c.Outcome:
@@ -354,12 +339,12 @@ class Runner:
             except UnreadableManifest as gone:
                 return c.Missing(str(gone))
         self._staged = staged_batch
-        faults.fire(Point.FETCH_AFTER)
+        faults.fire(faults.Point.FETCH_AFTER)
         return c.Staged(command.manifest, staged_batch.rows, staged_batch.digest(), staged_batch.outputs)
 
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
         rows = _aside(time_callback.trimmed(self._rows(state), command.trim), command.aside)
-        faults.fire(Point.STAGE_BEFORE)
+        faults.fire(faults.Point.STAGE_BEFORE)
         paned = self._stepped(state, command, command.bound, rows) if command.bound else None
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
@@ -377,14 +362,11 @@ class Runner:
             # Otherwise it was computed again for sinks that were behind, or is refused: no marker will name it.
             self._borrowed.remove(reference)
         digest = self._staged.digest()
-        epoch_times = (
-            None
-            if command.healing or broken
-            else paned.times()
-            if paned
-            else time_callback.call_time_callback(state, times, digest, self._says)
-        )
-        faults.fire(Point.STAGE_AFTER)
+        if command.healing or broken:
+            epoch_times = None
+        else:
+            epoch_times = paned.times() if paned else time_callback.call_time_callback(state, times, digest, self._says)
+        faults.fire(faults.Point.STAGE_AFTER)
         windows, columns = (paned.panes(), paned.columns()) if paned else (None, ())
         outputs = self._staged.outputs
         left = self._left(state)
@@ -394,7 +376,7 @@ class Runner:
         """The state that the batch left. Its tasks have committed it by the end of the action."""
         return self.state_of(state.offered.lineage.batch_id + 1)
 
-    def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
+    def _stepped(self, state: State, command: c.Stage, to: Bound, rows: protocol.Batch) -> Paned:
         """Run the batch's one action, which also updates the open windows."""
         if not isinstance(rows, Bindable):
             raise OutOfPhase(state.phase.value, "a batch with windows")
@@ -407,13 +389,13 @@ class Runner:
                 # The commands in the message must work when pasted, so they name the ledger.
                 raise refuse(error.code, **{**error.details, "ledger": shlex.quote(self._ledger.address)}) from error
 
-    def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, RereadableBatch]:
+    def _in_files(self, state: State, command: c.Stage, rows: protocol.Batch) -> tuple[str, RereadableBatch]:
         if self._staging is None:
             raise OutOfPhase(state.phase.value, "a staging area")
         made = self._staging.write(rows, command.number, command.fence, command.slice)
         return made.reference.text, made.batch
 
-    def _rows(self, state: State) -> Batch:
+    def _rows(self, state: State) -> protocol.Batch:
         if self._batch is None:
             raise OutOfPhase(state.phase.value, "rows")
         return self._batch
@@ -431,7 +413,7 @@ class Runner:
             if rows
             else self._staged_batch(state).output(command.output)
         )
-        faults.fire(Point.PREPARE_BEFORE)
+        faults.fire(faults.Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
         with self._timed("prepare"), naming(sink), proposing_output(sink, self._sinks.values()):
@@ -439,19 +421,19 @@ class Runner:
                 prepared = self._prepared_in(sink, batch, command)
             except TooLargeForDriver as error:
                 raise refuse("E521", sink=command.sink, epoch=command.number, reason=str(error)) from error
-            except Superseded as fenced:
+            except protocol.Superseded as fenced:
                 return c.Overtaken(fenced.current_fence)
-            except Conflict as conflict:
+            except protocol.Conflict as conflict:
                 return self._taken_back(conflict)
             self._prepared[command.sink] = prepared
             counted = batch.digest()
         times = batch.times() if command.clock and isinstance(batch, TellsTime) else NO_TIMES
         epoch_times = time_callback.call_time_callback(state, times, counted, self._says) if rows else None
-        faults.fire(Point.PREPARE_AFTER)
+        faults.fire(faults.Point.PREPARE_AFTER)
         return c.Prepared(prepared.rows, counted, epoch_times, self._left(state) if rows else None)
 
-    def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
-        if command.sibling_sinks and isinstance(sink, JoinsTransaction):
+    def _prepared_in(self, sink: protocol.Sink, batch: protocol.Batch, command: c.Prepare) -> protocol.Prepared:
+        if command.sibling_sinks and isinstance(sink, protocol.JoinsTransaction):
             siblings = [(self._sinks[sink_id], self._prepared[sink_id]) for sink_id in command.sibling_sinks]
             return sink.prepare_joined(batch, command.number, siblings, command.replaces)
         if command.replaces is None:
@@ -460,31 +442,32 @@ class Runner:
 
     def _commit(self, state: State, command: c.Commit) -> c.Outcome:
         sink = self._sinks[command.marker.sink]
-        is_complete = 1 + len(command.sibling_markers) == len(
-            state.job.sinks
-        )  # not where one is brought to the epoch of the others
+        # Not where one is brought to the epoch of the others.
+        is_complete = 1 + len(command.sibling_markers) == len(state.job.sinks)
         carries = self._carried and is_complete
         recorder = LedgerAttachment(self._ledger, state.job.offer, tuple(self.phases.items())) if carries else None
-        faults.fire(Point.COMMIT_BEFORE)
+        faults.fire(faults.Point.COMMIT_BEFORE)
         with self._timed("commit"), naming(sink):
             try:
                 receipt, *sibling_receipts = self._committed_in(sink, command, recorder)
-            except Superseded as fenced:
+            except protocol.Superseded as fenced:
                 return c.Overtaken(fenced.current_fence)
-            except OutcomeUnknown as lost:
+            except protocol.OutcomeUnknown as lost:
                 return c.Unknown(lost.reason)
-            except Conflict as conflict:
+            except protocol.Conflict as conflict:
                 return self._taken_back(conflict)
         for marker in (command.marker, *command.sibling_markers):
             self._prepared.pop(marker.sink, None)
-        faults.fire(Point.COMMIT_AFTER)
+        faults.fire(faults.Point.COMMIT_AFTER)
         return c.Committed(receipt, self._let_pass(command), tuple(sibling_receipts))
 
-    def _committed_in(self, sink: Sink, command: c.Commit, recorder: LedgerAttachment | None) -> tuple[Receipt, ...]:
+    def _committed_in(
+        self, sink: protocol.Sink, command: c.Commit, recorder: LedgerAttachment | None
+    ) -> tuple[Receipt, ...]:
         prepared, marker = self._prepared.get(sink.id), command.marker
         if not command.sibling_markers:
             return (sink.commit(prepared, marker, recorder),)
-        if not isinstance(sink, JoinsTransaction):
+        if not isinstance(sink, protocol.JoinsTransaction):
             raise OutOfPhase("commit", f"a transaction of {sink.id} for several sinks")
         others = [
             (self._sinks[sibling.sink], self._prepared.get(sibling.sink), sibling)
@@ -494,9 +477,11 @@ class Runner:
 
     def _let_pass(self, command: c.Commit | c.LookUp) -> tuple[ExternalChange, ...]:
         sinks = [self._sinks[marker.sink] for marker in (command.marker, *command.sibling_markers)]
-        return tuple(passed for sink in sinks if isinstance(sink, DetectsChanges) for passed in sink.tolerated_now())
+        return tuple(
+            passed for sink in sinks if isinstance(sink, protocol.DetectsChanges) for passed in sink.tolerated_now()
+        )
 
-    def _taken_back(self, conflict: Conflict) -> c.Outcome:
+    def _taken_back(self, conflict: protocol.Conflict) -> c.Outcome:
         """Abandon every prepared write, so that it blocks no other writer while the epoch waits."""
         log.warning("%s; the epoch is written again", conflict)
         for prepared in self._prepared.values():
@@ -511,11 +496,11 @@ class Runner:
             with self._timed("look up"), naming(sink):
                 try:
                     receipts.append(sink.look_up(marker))
-                except Superseded as fenced:
+                except protocol.Superseded as fenced:
                     return c.Overtaken(fenced.current_fence)
-                except OutcomeUnknown as lost:
+                except protocol.OutcomeUnknown as lost:
                     return c.Unknown(lost.reason)
-        faults.fire(Point.LOOK_UP_AFTER)
+        faults.fire(faults.Point.LOOK_UP_AFTER)
         receipt, *sibling_receipts = receipts
         there = [sibling for sibling in sibling_receipts if sibling]
         # Every sink is read, though one absent marker decides: any of them may hold a newer fence.
@@ -524,7 +509,7 @@ class Runner:
         return c.Committed(receipt, self._let_pass(command), tuple(there))
 
     def _record(self, state: State, command: c.Record) -> c.Outcome:
-        faults.fire(Point.RECORD_BEFORE)
+        faults.fire(faults.Point.RECORD_BEFORE)
         with self._timed("record"):
             files = state.job.offer.files if state.job.offer else ()
             if command.skipped:
@@ -537,7 +522,7 @@ class Runner:
         ledger_sync.seal(self._all, state.job.pipeline, command.epoch, self._ledger)
         if self._staging and command.replaced:
             self._staging.drop(command.replaced)  # every sink holds the epoch after it
-        faults.fire(Point.RECORD_AFTER)
+        faults.fire(faults.Point.RECORD_AFTER)
         return c.Done()
 
     # ---- messages
@@ -577,26 +562,28 @@ def _job(state: State, command: c.Command) -> str:
     return f"onceonly: epoch {state.current.number if state.work.epoch else state.work.number}, {what}"
 
 
-def _aside(batch: Batch, checks: Sequence[str]) -> Batch:
+def _aside(batch: protocol.Batch, checks: Sequence[str]) -> protocol.Batch:
     """Return the batch, with all rows bad if they broke checks."""
     return batch.aside(checks) if checks and isinstance(batch, Checkable) else batch
 
 
-def _fetch_staged_files(manifest: str, batch: Batch | None) -> RereadableBatch:
+def _fetch_staged_files(manifest: str, batch: protocol.Batch | None) -> RereadableBatch:
     """The staged rows of a manifest. A query that stages nothing loads no code for files."""
     from onceonly.runtime import staging
 
     return staging.fetch(manifest, batch)
 
 
-def _sight(sink: Sink, receipt: Receipt | None) -> Peek:
+def _sight(sink: protocol.Sink, receipt: Receipt | None) -> protocol.Peek:
     """Return ``look()``, with the target's identity if it lacks epochs, and with other writers if there are any."""
     sight = sink.look()
     behind = receipt if receipt and sight.epoch < receipt.epoch else None
-    identity = sink.identity_now(behind.identity) if behind and isinstance(sink, DetectsChanges) else None
+    identity = sink.identity_now(behind.identity) if behind and isinstance(sink, protocol.DetectsChanges) else None
     if behind and identity is not None:
-        content = sink.content_epoch() if identity != behind.identity and isinstance(sink, ReplacesRows) else None
+        content = (
+            sink.content_epoch() if identity != behind.identity and isinstance(sink, protocol.ReplacesRows) else None
+        )
         sight = replace(sight, identity=identity, content=content)
-    if sight.strangers and isinstance(sink, Inspectable):
+    if sight.strangers and isinstance(sink, protocol.Inspectable):
         return replace(sight, writers=tuple(sink.pipelines()))
     return sight

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import Attempt, Batch, Estimate, JoinsTransaction, Sink, Task
-from onceonly.protocol.batch import Divided
+from onceonly.protocol import Batch, Estimate, JoinsTransaction, Sink, Task
+from onceonly.protocol.batch import ArrowBatch, Divided
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly_checkpoints.digests import Digest, OutputDigest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from onceonly.protocol import DataFrame
     from onceonly.runtime.staged_outputs import Pick
 
 
@@ -58,41 +57,18 @@ def collect_in_memory(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:
     return InMemory(pa.Table.from_batches(pieces, batch.schema), batch.digest(), divided)
 
 
-class InMemory:
+class InMemory(ArrowBatch):
     """The ``Batch`` contract over rows in this process, wide if there are outputs. May be read any number of times."""
 
     def __init__(self, table: pa.Table, digest: Digest, divided: tuple[OutputDigest, ...]) -> None:
-        self._table = table
+        super().__init__(table, partitions=1)
         self._digest = digest
-        self._outputs = divided
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the rows."""
-        return self._table.schema
+        self.outputs = divided
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return self._table.num_rows
-
-    @property
-    def estimate(self) -> Estimate:
-        """Exact size."""
-        return Estimate(self._table.num_rows, self._table.nbytes)
-
-    @property
-    def dataframe(self) -> DataFrame:
-        """Not available (``TypeError``)."""
-        raise TypeError("rows in the driver's memory have no DataFrame")
-
-    def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in their order."""
-        yield from self._table.to_batches()
-
-    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
-        """Run the task in this process."""
-        return [task(Attempt(0, 0), self.arrow())]
 
     def picked(self, pick: Pick, task: Task) -> list[Mapping[str, Any]]:
         """Run the task over the picked part of the rows."""
@@ -104,21 +80,16 @@ class InMemory:
         """Digest of the action that gave the rows."""
         return self._digest
 
-    @property
-    def outputs(self) -> tuple[OutputDigest, ...]:
-        """Outputs that some sinks get instead of all rows."""
-        return self._outputs
-
     def times_of(self, clock: Clock) -> RowTimes:
         """Return the event times of the good rows."""
         from onceonly.runtime import staged_outputs
 
-        return staged_outputs.times_of(self._table.to_batches(), clock, self._outputs)
+        return staged_outputs.times_of(self._table.to_batches(), clock, self.outputs)
 
     def output(self, name: str | None) -> Batch:
         """Return the rows of a sink: an output by its name (``KeyError``), or all rows."""
-        if not self._outputs:
+        if not self.outputs:
             return self
         from onceonly.runtime import staged_outputs
 
-        return staged_outputs.of(self, self._outputs, name)
+        return staged_outputs.of(self, self.outputs, name)

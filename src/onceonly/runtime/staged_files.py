@@ -15,18 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from onceonly.errors import refuse
-from onceonly_checkpoints.storage import (
-    FsspecStorage,
-    LocalStorage,
-    UnreachableStorage,
-    file_in_the_way,
-    file_system,
-    flush_directory,
-    is_local,
-    local_path,
-    make_directories,
-    without_secrets,
-)
+from onceonly_checkpoints import storage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -139,10 +128,10 @@ def directory(location: str) -> Directory:
     Raises:
         ConfigurationError: E114, no fsspec driver reads it here, it carries a secret, or a file is in the way.
     """
-    if not is_local(location):
+    if not storage.is_local(location):
         return RemoteDirectory(location)
-    path = local_path(location).absolute()
-    if blocking_file := file_in_the_way(path):
+    path = storage.local_path(location).absolute()
+    if blocking_file := storage.file_in_the_way(path):
         raise refuse("E114", place=location, cause=f"{blocking_file} is a file", next=_IN_THE_WAY[1])
     return LocalDirectory(path)
 
@@ -164,7 +153,7 @@ class LocalDirectory:
 
     def make(self) -> None:
         """Create it with its parents, and make their names durable."""
-        make_directories(self.path)
+        storage.make_directories(self.path)
 
     def names(self) -> tuple[str, ...]:
         """Sorted names in it."""
@@ -187,7 +176,7 @@ class LocalDirectory:
 
     def create(self, name: str, data: bytes) -> None:
         """Create a flushed file under a flushed name."""
-        LocalStorage(self.path).create(name, data)
+        storage.LocalStorage(self.path).create(name, data)
 
     def flush(self, name: str) -> None:
         """Flush a file that another process has written."""
@@ -196,7 +185,7 @@ class LocalDirectory:
 
     def flush_names(self) -> None:
         """Flush the directory."""
-        flush_directory(self.path)
+        storage.flush_directory(self.path)
 
     def remove(self, first: str) -> None:
         """Remove it, the file ``first`` before the rest."""
@@ -210,14 +199,14 @@ class RemoteDirectory:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        if without_secrets(self._url) != self._url:
+        if storage.without_secrets(self._url) != self._url:
             cause = "its URL carries a login or a query, which every marker would show"
             next_ = "take both out of the URL, and give the login to Spark and to fsspec's driver by their own settings"
-            raise refuse("E114", place=without_secrets(url), cause=cause, next=next_)
+            raise refuse("E114", place=storage.without_secrets(url), cause=cause, next=next_)
         try:
-            self._files, self._root = file_system(self._url)
-            self._storage = FsspecStorage(self._url)
-        except UnreachableStorage as error:
+            self._files, self._root = storage.file_system(self._url)
+            self._storage = storage.FsspecStorage(self._url)
+        except storage.UnreachableStorage as error:
             next_ = _DRIVER if isinstance(error.__cause__, ImportError) else _SCHEME
             raise refuse("E114", place=url, cause=str(error), next=next_) from error
         except OSError as error:

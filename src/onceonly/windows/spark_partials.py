@@ -16,28 +16,11 @@ from onceonly.protocol.row_times import RowTimes
 from onceonly.quality.spark_outputs import beyond_a_row
 from onceonly.spark import expression_check, frames
 from onceonly.spark.digest import quote
-from onceonly.windows import late_rows
+from onceonly.windows import late_rows, spark_groups
 from onceonly.windows.epoch_step import EpochAggregates
 from onceonly.windows.rules.assigners import wrong
 from onceonly.windows.rules.spec import INGEST, Definition, Windows
 from onceonly.windows.rules.step import Row, partials_of
-from onceonly.windows.spark_groups import (
-    FIRST,
-    KEY,
-    LAST,
-    LATE,
-    MARKS,
-    ROW,
-    ROWS,
-    VALUE,
-    Aggregated,
-    Groups,
-    aggregated,
-    cells,
-    late_before,
-    side_by_side,
-    sliced,
-)
 from onceonly_checkpoints.epoch_time import END
 
 if TYPE_CHECKING:
@@ -116,7 +99,7 @@ class Action:
         keys = [f"{quote(name)} AS {own}" for name, own in zip(panes.keys, self._keys, strict=True)]
         inputs = [f"{self._sql(text)} AS {own}" for text, own in self._inputs.items()]
         marks = [f"coalesce({self._sql(panes.marks)}, false) AS {quote(_MARK)}"] if panes.marks else []
-        row = [f"struct(*) AS {quote(ROW)}"] if self.keeps_late else []
+        row = [f"struct(*) AS {quote(spark_groups.ROW)}"] if self.keeps_late else []
         return [*keys, *inputs, *marks, *row]
 
     def _time(self) -> str:
@@ -137,7 +120,7 @@ class Action:
 
     @property
     def _keys(self) -> list[str]:
-        return [quote(f"{KEY}{at}") for at in range(len(self.definition.key_kinds))]
+        return [quote(f"{spark_groups.KEY}{at}") for at in range(len(self.definition.key_kinds))]
 
     @property
     def _inputs(self) -> dict[str, str]:
@@ -152,17 +135,21 @@ class Action:
         time = [self._time()] if self._stamp is None else []
         for piece in self.bring(self.rows.selectExpr(*self._selected_columns(), *time)):
             rows += self._rows_of(piece)
-            structs += [piece.column(ROW)] if self.keeps_late else []
+            structs += [piece.column(spark_groups.ROW)] if self.keeps_late else []
         partials = partials_of(self.definition, rows)
         late = late_rows.of_rows(self._late_setting(), rows, structs, partials) if self.keeps_late else None
         return EpochAggregates(partials, len(rows), _row_times(rows, self.horizon), late)
 
     def _rows_of(self, piece: pa.RecordBatch) -> Iterator[Row]:
         panes, count = self.definition.panes, piece.num_rows
-        keys = side_by_side([cells(piece.column(f"{KEY}{at}")) for at in range(len(panes.keys))], count)
-        inputs = side_by_side([cells(piece.column(f"{_INPUT}{at}")) for at in range(len(panes.expressions))], count)
-        times = cells(piece.column(_TIME)) if self._stamp is None else [self._stamp] * count
-        marks = cells(piece.column(_MARK)) if panes.marks else [False] * count
+        keys = spark_groups.side_by_side(
+            [spark_groups.cells(piece.column(f"{spark_groups.KEY}{at}")) for at in range(len(panes.keys))], count
+        )
+        inputs = spark_groups.side_by_side(
+            [spark_groups.cells(piece.column(f"{_INPUT}{at}")) for at in range(len(panes.expressions))], count
+        )
+        times = spark_groups.cells(piece.column(_TIME)) if self._stamp is None else [self._stamp] * count
+        marks = spark_groups.cells(piece.column(_MARK)) if panes.marks else [False] * count
         return map(Row, keys, times, inputs, marks)
 
     def _late_setting(self) -> late_rows.LateRowContext:
@@ -172,7 +159,7 @@ class Action:
 
     def _there(self) -> EpochAggregates:
         values = self._aggregated()
-        groups = Groups(self.definition, values)
+        groups = spark_groups.Groups(self.definition, values)
         late: list[late_rows.RowGroup] = []
         with self._tasks():
             for piece in self.bring(self._grouped(values)):
@@ -185,13 +172,13 @@ class Action:
     def _tasks(self) -> AbstractContextManager[None]:
         return nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks))
 
-    def _grouped(self, values: Sequence[Aggregated]) -> DataFrame:
+    def _grouped(self, values: Sequence[spark_groups.Aggregated]) -> DataFrame:
         from pyspark.sql import functions as f
 
         # Aggregates of the user's own may ask for any column.
         all_columns = ["*"] if self.definition.by_spark else []
         selected = self.rows.selectExpr(*all_columns, *self._selected_columns(), self._time())
-        parted, by = sliced(self.definition.panes.window, selected, quote(_TIME), self._keys)
+        parted, by = spark_groups.sliced(self.definition.panes.window, selected, quote(_TIME), self._keys)
         return parted.groupBy(*self._keys, *by).agg(*map(f.expr, self._sums()), *_columns(values))
 
     def _sums(self) -> list[str]:
@@ -199,32 +186,34 @@ class Action:
         time = quote(_TIME)
         marks = f"count_if({quote(_MARK)})" if self.definition.panes.marks else "0L"
         aggregates = {
-            ROWS: "count(1)",
-            MARKS: marks,
-            FIRST: f"min({time})",
-            LAST: f"max({time})",
-            LATE: "0L" if self.horizon is None else f"count_if({time} < {self.horizon}L)",
+            spark_groups.ROWS: "count(1)",
+            spark_groups.MARKS: marks,
+            spark_groups.FIRST: f"min({time})",
+            spark_groups.LAST: f"max({time})",
+            spark_groups.LATE: "0L" if self.horizon is None else f"count_if({time} < {self.horizon}L)",
         }
         if self.keeps_late:
-            before = late_before(self.definition, self.to.noted_before)
+            before = spark_groups.late_before(self.definition, self.to.noted_before)
             closed = "" if before is None else f" OR {time} < {before}L"
-            aggregates[ROW] = f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(ROW)} END)"
+            aggregates[spark_groups.ROW] = (
+                f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(spark_groups.ROW)} END)"
+            )
         return [f"{text} AS {quote(name)}" for name, text in aggregates.items()]
 
-    def _aggregated(self) -> list[Aggregated]:
+    def _aggregated(self) -> list[spark_groups.Aggregated]:
         own, of = self._inputs, self.definition.input_kinds
         return [
-            aggregated(value, [own[text] for text in value.inputs], [of[text] for text in value.inputs])
+            spark_groups.aggregated(value, [own[text] for text in value.inputs], [of[text] for text in value.inputs])
             for value in self.definition.panes.aggregates.values()
         ]
 
 
-def _columns(values: Sequence[Aggregated]) -> list[Column]:
+def _columns(values: Sequence[spark_groups.Aggregated]) -> list[Column]:
     from pyspark.sql import functions as f
 
     columns = [column for value in values for column in value.columns]
     spark_columns = [f.expr(column) if isinstance(column, str) else column for column in columns]
-    return [column.alias(f"{VALUE}{at}") for at, column in enumerate(spark_columns)]
+    return [column.alias(f"{spark_groups.VALUE}{at}") for at, column in enumerate(spark_columns)]
 
 
 def _row_times(rows: Sequence[Row], horizon: int | None) -> RowTimes:
