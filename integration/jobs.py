@@ -25,6 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import Dedupe, EventTime, Output, Quality, Recovery, Storage, bad_rows, exactly_once, faults
 from onceonly.event_time import FromUpstream, Writers, heartbeat
+from onceonly.lineage import OpenLineage
 from onceonly.protocol import Sink
 from onceonly.spark.detect import line
 from onceonly.spark.jars import fast_session
@@ -85,6 +86,7 @@ class Job:
         unbalanced: rows whose debit has no credit; an epoch with one is set aside as a whole in a table of the first
             sink's database, a table that is checked in its transaction as well.
         notes: so many columns beside the two: what a changed program writes, in Postgres and Delta.
+        lineage: receiver of lineage events.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -117,6 +119,7 @@ class Job:
     windows_in: str = ""
     order: str = ""
     unbalanced: str = ""
+    lineage: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -348,6 +351,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         dedupe=Dedupe(key="id", within=job.once, store=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
         event_time=_noting(job),
         windows=panes_of(job),
+        lineage=OpenLineage(job.lineage) if job.lineage else None,
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:

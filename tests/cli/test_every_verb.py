@@ -27,8 +27,7 @@ READING: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {
     ("doctor",): ((), ("--sink", "{sink}")),
     ("explain",): (("E203",),),
     ("epochs", "list"): ((),),
-    ("epochs", "show"): ((), ("2",), ("--plan",), ("2", "--offsets")),
-    ("epochs", "read-point"): (("orders", "--epoch", "1"),),
+    ("epochs", "show"): ((), ("2",), ("--plan",), ("2", "--offsets"), ("1", "--read-point")),
     ("quarantine",): ((), ("--rows",)),
     ("datasets",): ((), ("{sink}",)),
     ("time", "show"): ((), ("--history",)),
@@ -56,6 +55,7 @@ CHANGING: dict[tuple[str, ...], tuple[str, ...]] = {
 APART = {
     ("demo",),
     ("metrics",),
+    ("lineage", "resend"),
     ("lab",),
 }
 """Runs of their own, without an end or on a JVM. They change no pipeline; what they print has tests beside theirs."""

@@ -103,6 +103,7 @@ def test_a_connection_string_comes_from_the_environment(monkeypatch: pytest.Monk
     ("said", "words"),
     [
         ({"dns_env": "X"}, "no option dns_env (did you mean dsn_env?)"),
+        ({"lineage": "http://marquez:5000"}, "no option lineage"),
         ({"dsn_env": "NOBODY_SET_THIS"}, "NOBODY_SET_THIS"),
         ({"to": "postgres:#orders"}, 'option("dsn_env", "ORDERS_DSN")'),
         ({"to": "postgres:postgresql://me:geheim@h/d#t"}, "dsn_env"),

@@ -21,6 +21,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "read: line.startswith(_CAUSE)",
             "read: line.startswith(_NEXT)",
             "html: line.startswith(' ')",
+            "column_origins: line['fields'].startswith(' delay')",
             "code: code[0] == 'E'",
             "is_of: decoded_key[:2] == [writer.pipeline, writer.sink]",
         }
@@ -103,6 +104,10 @@ LEFT: Mapping[str, frozenset[str]] = {
     ),
     "an address, a name or a word that somebody typed": frozenset(
         {
+            "_settings: str(to).startswith(('http://', 'https://'))",
+            "_settings: str(to).startswith('{')",
+            "dataset_of: url.scheme.startswith('abfs')",
+            "target_of: host.startswith('/')",
             "local_address: address.startswith('127.')",
             "destination: address.partition('://')[:2] in _OF_A_SERVER",
             "page_of: name.startswith('X-')",

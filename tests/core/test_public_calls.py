@@ -15,6 +15,7 @@ import pytest
 
 import onceonly
 import onceonly.event_time
+import onceonly.lineage
 import onceonly.reading
 import onceonly.replay
 import onceonly.windows
@@ -35,6 +36,7 @@ PACKAGES = (
     onceonly,
     onceonly.windows,
     onceonly.event_time,
+    onceonly.lineage,
     onceonly.reading,
     onceonly.replay,
     onceonly_sinks.delta,
@@ -85,6 +87,7 @@ FITS: Mapping[str, Mapping[str, Any]] = {
     "Merge": {"on": "target.id = source.id"},
     "KafkaSink": {"servers": "h:9092", "topic": "t"},
     "MemoryStore": {"name": "a"},
+    "OpenLineage": {"to": "/nowhere/events.jsonl"},
     "PostgresSink": {"dsn": "postgresql://u@h/d", "table": "t"},
 }
 """A call of each constructor that needs arguments."""
@@ -225,7 +228,7 @@ def sink_packages() -> Iterator[str]:
         yield found.name
 
 
-OPEN = {"MemoryStore.name", "PostgresTuning.epoch_column", "Windows.allowed_lateness"}
+OPEN = {"MemoryStore.name", "OpenLineage.namespace", "PostgresTuning.epoch_column", "Windows.allowed_lateness"}
 """Texts of your own, with a default."""
 
 

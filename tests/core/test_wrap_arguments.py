@@ -133,9 +133,10 @@ def test_an_unknown_keyword_is_an_error_at_construction():
         Storage(ledgr="x.db")
 
 
-def test_a_storage_of_another_kind_is_an_error_that_does_not_show_it():
-    with pytest.raises(ConfigurationError, match=r"(?s)E110.*give a Storage") as refused:
-        exactly_once(MemorySink(id="memory:orders"), storage="postgresql://me:hush@host/ledger")
+@pytest.mark.parametrize(("keyword", "fit"), [("storage", "a Storage"), ("lineage", r'OpenLineage\("http')])
+def test_an_object_of_another_kind_is_an_error_that_does_not_show_it(keyword, fit):
+    with pytest.raises(ConfigurationError, match=f"(?s)E110.*give {fit}") as refused:
+        exactly_once(MemorySink(id="memory:orders"), **{keyword: "http://me:hush@host"})
     assert "hush" not in str(refused.value)
 
 

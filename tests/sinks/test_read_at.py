@@ -235,7 +235,7 @@ def test_the_printed_statement_reads_the_rows_of_the_epoch(dsn: str, table: Call
     statement = read_point("orders", 2, ledger=one.ledger).sql(one.make())
     assert sorted(row[0] for row in run(dsn, statement)) == list(range(20))
     shown = CliRunner().invoke(
-        app, ["epochs", "read-point", "orders", "--epoch", "2", "--sql", "--ledger", one.ledger.address]
+        app, ["epochs", "show", "2", "--query", "orders", "--sql", "--ledger", one.ledger.address]
     )
     assert f"{statement};" in shown.output
 
@@ -243,7 +243,7 @@ def test_the_printed_statement_reads_the_rows_of_the_epoch(dsn: str, table: Call
 @pytest.mark.postgres
 def test_the_command_says_the_point_as_json(dsn: str, table: Callable[..., One]) -> None:
     one = table().written(1)
-    command = ["epochs", "read-point", "orders", "--sql", "--ledger", one.ledger.address, "--output", "json"]
+    command = ["epochs", "show", "--query", "orders", "--sql", "--ledger", one.ledger.address, "--output", "json"]
     said = json.loads(CliRunner().invoke(app, command).output)
     point = read_point("orders", ledger=one.ledger)
     assert (said["epoch"], said["chain"]) == (1, point.chain)

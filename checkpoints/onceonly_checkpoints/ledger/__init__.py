@@ -69,6 +69,7 @@ class EventKind(StrEnum):
     STATE_LEFT = "state-left"
     REWOUND = "rewound"
     ROLLED_FORWARD = "rolled-forward"
+    LINEAGE_SENT = "lineage-sent"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from onceonly_checkpoints.storage import half_url, is_local, local_path
 
 if TYPE_CHECKING:
     from onceonly.event_time.event_time_argument import EventTimeArgument
+    from onceonly.lineage import OpenLineage
     from onceonly.quality.division import Division
     from onceonly.windows.windows_argument import WindowsArgument
 
@@ -134,12 +135,16 @@ class Arguments:
     version: str = ""
     recovery: Recovery = DEFAULT_RECOVERY
     storage: Storage = DEFAULT_STORAGE
+    lineage: OpenLineage | None = None
     replaying: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.storage, Storage):  # pyright: ignore[reportUnnecessaryIsInstance]
             # Not its value: a text may hold a login.
             raise meaningless("exactly_once", "storage", type(self.storage).__name__, "a Storage")
+        if self.lineage is not None and not hasattr(self.lineage, "deliver"):
+            kind = type(self.lineage).__name__
+            raise meaningless("exactly_once", "lineage", kind, 'OpenLineage("http://marquez:5000")')
 
     @property
     def hint(self) -> QueryHint:

@@ -42,6 +42,7 @@ from onceonly_checkpoints.storage import is_local, local_path
 if TYPE_CHECKING:
     from onceonly.event_time.marker_sources import Peers
     from onceonly.event_time.upstream import Upstream
+    from onceonly.lineage import Delivery
     from onceonly.quality.division import ResolvedDivision
     from onceonly.runtime.staging import StagedEpochs
     from onceonly.windows.rules.spec import Definition
@@ -69,6 +70,7 @@ class RunState:
         upstream: reads the dataset whose completeness this one continues. ``None`` without such a dataset.
         code: the code that runs. ``None`` before the first batch.
         progress: shows its epochs to a person.
+        delivery: sends the events of its epochs to a receiver. ``None`` without ``lineage=``.
     """
 
     run: Run
@@ -89,6 +91,7 @@ class RunState:
     upstream: Upstream | None = None
     code: RunCode | None = None
     progress: Progress = field(default_factory=Progress)
+    delivery: Delivery | None = None
 
     @property
     def pipeline(self) -> str:
@@ -107,6 +110,9 @@ class RunState:
         except BaseException as error:
             self.runner.events.failed(self.pipeline, error)
             raise
+        finally:
+            if self.delivery:
+                self.delivery.wake()
 
 
 _runs = Runs()
@@ -195,6 +201,8 @@ class RunStates:
         )
         application = engine.application(df)
         opening = RunState(run, holder, runner, ledger, admit, application, peers=peers, upstream=upstream)
+        if chosen.lineage:
+            opening.delivery = chosen.lineage.deliver(run, ledger, pipeline)
         with self._turn:
             self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
@@ -213,6 +221,8 @@ class RunStates:
             if opening.state is not None:
                 opening.runner.events.ended(opening.state)
             ledger.close()
+            if opening.delivery:
+                opening.delivery.close()
             for sink in sinks:
                 sink.close()
             for reading in (opening.peers, opening.upstream):

@@ -44,6 +44,7 @@ from onceonly_checkpoints.model import SourceIdentity
 if TYPE_CHECKING:
     from onceonly.api.arguments import Arguments
     from onceonly.event_time.event_time_argument import EventTimeArgument, NoteTime
+    from onceonly.lineage import OpenLineage
     from onceonly.protocol import DataFrame
     from onceonly.quality.division import Division
     from onceonly.quality.outputs import Output, Route
@@ -267,6 +268,7 @@ def exactly_once(
     version: str | None = None,
     recovery: Recovery = arguments.DEFAULT_RECOVERY,
     storage: Storage = arguments.DEFAULT_STORAGE,
+    lineage: OpenLineage | None = None,
 ) -> ExactlyOnce:
     """Make a ``foreachBatch`` function: each row reaches each sink exactly once.
 
@@ -276,22 +278,20 @@ def exactly_once(
             :class:`onceonly.Output` get its rows and columns. Those in a :class:`onceonly.Route` get the rows with
             their value of a column.
         name: the pipeline's stable name. Default is the query's ``queryName``.
-        checkpoint: the query's ``checkpointLocation``, spelled as the server does. Spark Connect needs it, and as
-            ``name=`` the query's ``queryName``, because it does not pass them to the callback. Elsewhere onceonly
-            compares it with Spark's. :func:`onceonly.start` needs both and gives them to the query.
+        checkpoint: the query's ``checkpointLocation``, spelled as the server does. Spark Connect needs both, since its
+            callback does not get them. :func:`onceonly.start` gives both to the query. Elsewhere Spark's must be equal.
         transform: a pure function applied to each batch before it is written.
         quality: expectations of each row, and the sink of bad rows.
         dedupe: the identity of rows that a producer sent twice, and the table of known ids. Classic sessions only.
-        event_time: the time before which all rows are there, recorded in each epoch and committed with its rows.
-            It never goes back. Classic sessions only. ``"ingest"`` is the moment at which the engine planned the batch,
-            ``"watermark"`` its watermark. A function of a :class:`onceonly.event_time.TimedEpoch` returns milliseconds
-            since 1970, a datetime with a zone, or ``None`` for nothing new.
-        windows: windows over the rows. Their results go to the sinks in place of the rows, and their state is committed
-            with them. Classic sessions only.
+        event_time: the time before which all rows are there, committed in each epoch. It never goes back. Classic
+            sessions only. ``"ingest"`` is the moment at which the engine planned the batch, ``"watermark"`` its own. A
+            function of a :class:`onceonly.event_time.TimedEpoch` returns milliseconds, an aware datetime or ``None``.
+        windows: windows over the rows. Results go to the sinks, with their state. Classic sessions only.
         version: your name for the running code, such as a commit of Git. Default is ``ONCEONLY_VERSION`` of the
             environment. Each epoch records it, and a replay under other code reports it.
         recovery: reactions to rows that come again, rows of others in the target, a full refresh, a lossy source.
         storage: places of the ledger and of staged epochs.
+        lineage: receiver of OpenLineage events of each epoch, after its commit. Classic sessions only.
 
     Returns:
         A function for ``foreachBatch``. For Spark Connect it is sent to the server, with sinks and options.
@@ -333,6 +333,7 @@ def exactly_once(
             version=arguments.version(version),
             recovery=recovery,
             storage=storage,
+            lineage=lineage,
         )
     )
 
@@ -383,11 +384,11 @@ def check_sendable(call: Arguments) -> None:
             "side outputs, quality= and dedupe= work on classic sessions only",
             "give each sink a query of its own there, with its own name, checkpoint and transform=",
         )
-    if call.event_time:
+    if only := "event_time" if call.event_time else "lineage" if call.lineage else "":
         raise misused(
-            "exactly_once() was given event_time=, and the query runs on Spark Connect.",
-            "the event time of rows is recorded on classic sessions only",
-            "leave event_time= out there, or run the query on a classic session",
+            f"exactly_once() was given {only}=, and the query runs on Spark Connect.",
+            f"{only}= works on classic sessions only",
+            f"leave {only}= out there, or run the query on a classic session",
         )
     if isinstance(ledger := call.storage.ledger, Ledger):
         raise misused(

@@ -76,10 +76,12 @@ ListedOption = Annotated[
 CountOption = Annotated[int | None, typer.Option("--count", min=1, help="With --follow: end after so many new epochs.")]
 PlanOption = Annotated[bool, typer.Option("--plan", help="The plans that epochs ran, up to this one.")]
 OffsetsOption = Annotated[bool, typer.Option("--offsets", help="Where the epoch ended, as JSON.")]
-SealedOption = Annotated[
-    int | None, typer.Option("--epoch", min=1, help="Which epoch. Default: the newest that all its sinks hold.")
+ReadPointOption = Annotated[
+    bool, typer.Option("--read-point", help="Where each sink holds the epoch. Default: the newest that all sinks hold.")
 ]
-SqlOption = Annotated[bool, typer.Option("--sql", help="Print the statement that reads each sink as of the epoch.")]
+SqlOption = Annotated[
+    bool, typer.Option("--sql", help="With --read-point: the statement that reads each sink as of the epoch.")
+]
 
 
 def list_(
@@ -124,19 +126,24 @@ def show(
     output: OutputOption = Output.TABLE,
     plan: PlanOption = False,
     offsets: OffsetsOption = False,
+    read_point: ReadPointOption = False,
+    sql: SqlOption = False,
 ) -> None:
     """Show one epoch: offset range, chain, digest, owner, history, receipts, phases, files.
 
     --plan lists the plans on record, and the change of the last one to the one before it. --offsets prints where the
     epoch ended, also when the checkpoint is gone. For one Kafka source you can paste the line as startingOffsets.
     """
-    if plan and offsets:
+    if plan + offsets + (read_point or sql) > 1:
         raise misused(
-            "epochs show takes --plan or --offsets, not both.",
+            "epochs show takes one of --plan, --offsets and --read-point.",
             "each prints a document of its own",
-            "leave one of them out",
+            "leave the others out",
         )
-    with connect(ledger, query, sink, forgiving=True) as connection:
+    with connect(ledger, query, sink, forgiving=not (read_point or sql)) as connection:
+        if read_point or sql:
+            _show_read_point(connection, number, sql, output)
+            return
         if plan:
             plans = connection.ledger.plans(connection.pipeline) if connection.ledger else ()
             _show_plans(
@@ -289,28 +296,14 @@ def _hint(offset: object) -> str:
     return ""
 
 
-# ---- ``onceonly epochs read-point``.
+# ---- ``onceonly epochs show --read-point``.
 
 
-def read_point(
-    context: typer.Context,
-    name: OnlyArgument = None,
-    *,
-    epoch: SealedOption = None,
-    sql: SqlOption = False,
-    query: QueryOption = None,
-    sink: SinkOption = None,
-    ledger: LedgerOption = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Show an epoch that all sinks hold, and the version of each at which it was the newest."""
+def _show_read_point(connection: Connection, number: int | None, sql: bool, output: Output) -> None:
     from onceonly.reading.points import read_point as sealed_epoch
 
-    with connect(ledger, one_name(context, name, query), sink) as connection:
-        point = sealed_epoch(
-            connection.pipeline, "latest" if epoch is None else epoch, ledger=connection.certain_ledger
-        )
-        statements = {queried_sink.id: point.sql(queried_sink) for queried_sink in connection.sinks} if sql else {}
+    point = sealed_epoch(connection.pipeline, number or "latest", ledger=connection.certain_ledger)
+    statements = {queried_sink.id: point.sql(queried_sink) for queried_sink in connection.sinks} if sql else {}
     if output is Output.JSON:
         document = {"pipeline": point.pipeline, "epoch": point.epoch, "chain": point.chain}
         queries = {id_: {"sql": statement} for id_, statement in statements.items()}

@@ -1,4 +1,4 @@
-"""``onceonly ledger prune``, ``recover rebuild-ledger``, ``datasets``: the index of epochs."""
+"""``ledger prune``, ``recover rebuild-ledger``, ``datasets``, ``lineage resend``: the index of epochs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ import typer
 from onceonly.audit.sink_history import ranges
 from onceonly.cli.change import Change, carry_out
 from onceonly.cli.connect import Connection, connect, ledger_address, open_ledger
-from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, YesOption, one_name
+from onceonly.cli.options import (
+    LedgerOption,
+    OnlyArgument,
+    OutputOption,
+    QueryOption,
+    SinkOption,
+    YesOption,
+    epoch_range,
+    one_name,
+)
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.cli.records import history, merged
 from onceonly.errors import refuse
@@ -310,3 +319,36 @@ def _show_writer(target: str, writer: DatasetWriter) -> None:
     rows = ((name, kind, "yes" if nullable else "no") for name, kind, nullable in writer.columns)
     emit_table(("column", "type", "null"), rows)
     say()
+
+
+# ---- ``onceonly lineage resend``.
+
+
+def resend(
+    context: typer.Context,
+    name: OnlyArgument = None,
+    *,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", envvar="OPENLINEAGE_URL", metavar="PLACE", help="URL, file, or transport settings as JSON."
+        ),
+    ],
+    epochs: Annotated[
+        str | None, typer.Option("--epochs", metavar="A..B", help="Default: every epoch not noted as sent.")
+    ] = None,
+    query: QueryOption = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Send the OpenLineage events of recorded epochs again, with the same run ids.
+
+    It stops at the first event that the receiver does not take. Epochs that the receiver has answered for are noted.
+    """
+    from onceonly.lineage import LedgerEvents, OpenLineage
+
+    receiver = OpenLineage(to)
+    with connect(ledger, one_name(context, name, query)) as connection:
+        unsent = LedgerEvents(connection.certain_ledger, connection.pipeline, None, {})
+        sent = unsent.resend(receiver, to, epoch_range(epochs) if epochs else None)
+    numbers = f": {ranges(tuple(sent))}" if sent else ""
+    say(f"{connection.pipeline}: sent {plural(len(sent), 'epoch')}{numbers}")

@@ -106,11 +106,10 @@ TREE: Mapping[str, Verb | Noun] = {
     "explain": Verb("Explain a code, or list them all.", "explain:command"),
     "metrics": Verb("Serve epochs, rows, phase times and lag to Prometheus.", "metrics:command"),
     "epochs": Noun(
-        "Committed epochs: list, show, read-point.",
+        "Committed epochs: list, show.",
         {
             "list": Verb("List the newest epochs, and follow new ones.", "epochs:list_"),
-            "show": Verb("Show one epoch, its plan, or where it ended.", "epochs:show"),
-            "read-point": Verb("Show an epoch that all sinks hold, and SQL to read it.", "epochs:read_point"),
+            "show": Verb("Show one epoch, its plan, where it ended, or SQL to read it.", "epochs:show"),
         },
     ),
     "replay": Noun(
@@ -160,6 +159,10 @@ TREE: Mapping[str, Verb | Noun] = {
     "ledger": Noun(
         "The ledger, an index of the epochs in your sinks: prune.",
         {"prune": Verb("Forget old epochs of one pipeline.", "ledger:prune")},
+    ),
+    "lineage": Noun(
+        "OpenLineage events of epochs: resend.",
+        {"resend": Verb("Send recorded epochs to a receiver again.", "ledger:resend")},
     ),
     "lab": Verb("The fault lab: search, replay and judge runs with faults."),
 }

@@ -65,5 +65,5 @@ def gone_at(sink: str, pipeline: str, epoch: int, gone: EpochExpired, next_: str
 
 def point_command(pipeline: str, ledger: str, epoch: int | None = None) -> str:
     """Return the complete command that shows a read point."""
-    which = "" if epoch is None else f" --epoch {epoch}"
-    return f"onceonly epochs read-point {shlex.quote(pipeline)}{which} --ledger {shlex.quote(ledger)}"
+    which = "" if epoch is None else f" {epoch}"
+    return f"onceonly epochs show --read-point --query {shlex.quote(pipeline)} --ledger {shlex.quote(ledger)}{which}"

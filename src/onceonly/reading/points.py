@@ -396,11 +396,7 @@ LEASE_S = 600.0
 @checks_arguments
 @contextmanager
 def pin(
-    pipeline: str,
-    at: int | Literal["latest"] = "latest",
-    *,
-    ledger: LedgerPlace,
-    lease: float = LEASE_S,
+    pipeline: str, at: int | Literal["latest"] = "latest", *, ledger: LedgerPlace, lease: float = LEASE_S
 ) -> Generator[ReadPoint]:
     """Take a read point that is not pruned while you read.
 

@@ -29,6 +29,8 @@ LOSSY = {"TextSocket": "socket", "MemoryStream": "memory"}
 class Brokers(Protocol):
     """Brokers of a Kafka source. Asked for each batch, since a topic can be recreated between two."""
 
+    servers: str
+
     def identity(self, topics: Iterable[str]) -> str | None:
         """Identify the topics of these offsets, or ``None`` if brokers do not answer, or not in time."""
         ...

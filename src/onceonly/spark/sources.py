@@ -100,6 +100,7 @@ class Brokers:
     def __init__(self, context: SparkContext, stops_at_loss: bool, client: Any, reader: Any = None) -> None:
         self.stops_at_loss = stops_at_loss
         self._context, self._client = context, client
+        self.servers = str(client.get("bootstrap.servers"))
         self._reader = reader
         self._cluster: str | None = None
         self._cluster_ids: dict[tuple[str, ...], str] = {}

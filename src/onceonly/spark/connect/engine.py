@@ -16,21 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark import digest
+from onceonly.spark import engine as spark_engine
 from onceonly.spark.connect import reads, worker
 from onceonly.spark.connect.reads import PlanText
 from onceonly.spark.digest import Summed
-from onceonly.spark.engine import (
-    NOTHING_TOLD,
-    AnalysedPlan,
-    Caller,
-    Observed,
-    QueryHint,
-    QueryPlan,
-    Rows,
-    Run,
-    Source,
-    passes_over,
-)
 from onceonly_checkpoints.spark import offsets
 from onceonly_checkpoints.storage import Readable, root_by_spark
 
@@ -50,6 +39,8 @@ _FILES = "FileStreamSource"
 class UnknownBrokers:
     """Brokers that cannot be asked: the callback gets neither their address nor a login."""
 
+    servers = ""
+
     def identity(self, topics: Iterable[str]) -> str | None:
         """Unknown."""
         return None
@@ -63,7 +54,7 @@ class ConnectEngine:
 
     # ---- who is calling
 
-    def caller(self, df: DataFrame, hint: QueryHint = NOTHING_TOLD) -> Caller:
+    def caller(self, df: DataFrame, hint: spark_engine.QueryHint = spark_engine.NOTHING_TOLD) -> spark_engine.Caller:
         """Identify the batch, the newest planned one of the process's run (E106: no or another checkpoint)."""
         if hint.checkpoint is None:
             raise worker.untold()
@@ -71,7 +62,7 @@ class ConnectEngine:
         planned = offsets.offset_ids(self._checkpoint(df, hint.checkpoint))
         if not planned:
             raise _no_checkpoint(hint.checkpoint, "it holds no offsets of a batch")
-        return Caller(hint.checkpoint, planned[-1])
+        return spark_engine.Caller(hint.checkpoint, planned[-1])
 
     def group(self, df: DataFrame) -> str:
         """Return nothing: a job group belongs to a thread in the server."""
@@ -81,7 +72,7 @@ class ConnectEngine:
         """Spark's id of the application."""
         return str(df.sparkSession.conf.get("spark.app.id", None) or "")
 
-    def discover(self, df: DataFrame, hint: QueryHint = NOTHING_TOLD) -> Run:
+    def discover(self, df: DataFrame, hint: spark_engine.QueryHint = spark_engine.NOTHING_TOLD) -> spark_engine.Run:
         """Discover a run by some files and three calls (E106: no active query of this name has the checkpoint)."""
         if hint.checkpoint is None:
             raise worker.untold()
@@ -89,7 +80,7 @@ class ConnectEngine:
         query = self._query(df, hint, checkpoint_files)
         text = _explained(worker.session_of(df), lambda: query.explain(True))
         worker.watch()
-        return Run(
+        return spark_engine.Run(
             run_id=str(query.runId),
             query_id=str(query.id),
             name=query.name,
@@ -109,7 +100,7 @@ class ConnectEngine:
         active = worker.session_of(df).streams.active
         return any((str(query.id), str(query.runId)) == (query_id, run_id) for query in active)
 
-    def await_end(self, run: Run) -> None:
+    def await_end(self, run: spark_engine.Run) -> None:
         """Wait for the end of this process, which ends with the run."""
         worker.await_end()
 
@@ -118,7 +109,7 @@ class ConnectEngine:
             self._files[checkpoint] = reads.files_of(worker.session_of(df), checkpoint)
         return self._files[checkpoint]
 
-    def _query(self, df: DataFrame, hint: QueryHint, checkpoint_files: Readable) -> Any:
+    def _query(self, df: DataFrame, hint: spark_engine.QueryHint, checkpoint_files: Readable) -> Any:
         """The active query of the checkpoint, if that can be the caller's."""
         checkpoint = str(hint.checkpoint)
         try:
@@ -137,7 +128,7 @@ class ConnectEngine:
 
     # ---- what a batch reads
 
-    def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
+    def entries(self, run: spark_engine.Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
         """Return ``None``, so that the checkpoint's files are read."""
         return None
 
@@ -145,19 +136,19 @@ class ConnectEngine:
         """Read the size through Spark's own reader of files, which reaches the query's input."""
         return reads.size(df.sparkSession, path)
 
-    def late_rows(self, run: Run) -> int:
+    def late_rows(self, run: spark_engine.Run) -> int:
         """Return 0: a batch's progress exists only after its callback has returned."""
         return 0
 
     # ---- plans
 
-    def foreseen(self, df: DataFrame) -> QueryPlan:
+    def foreseen(self, df: DataFrame) -> spark_engine.QueryPlan:
         """Return the plan of a query before its start."""
         text = _explained(df.sparkSession, lambda: df.explain(True))
         sources = tuple(_foreseen_source(at, line) for at, line in enumerate(text.relations))
-        return QueryPlan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
+        return spark_engine.QueryPlan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
 
-    def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
+    def analysed(self, rows: DataFrame, *, started: bool) -> spark_engine.AnalysedPlan:
         """Return the analysed plan by its text."""
         text = _explained(rows.sparkSession, lambda: rows.explain(True))
         return PlanText(text.all, clocks=started)
@@ -179,11 +170,11 @@ class ConnectEngine:
         leave_out: frozenset[str],
         summed: tuple[Summed, ...] = (),
         batch_metrics: tuple[Column, ...] = (),
-    ) -> Observed:
+    ) -> spark_engine.Observed:
         """The rows with their digest on the side."""
         return reads.Observation(df, digest.observable(df.schema, leave_out, summed), batch_metrics)
 
-    def arrow(self, df: DataFrame) -> Rows:
+    def arrow(self, df: DataFrame) -> spark_engine.Rows:
         """Collect the rows in one table."""
         return reads.Collected(df)
 
@@ -218,31 +209,33 @@ def _full_plans(session: Any) -> Generator[None]:
             session.conf.set(_FIELDS, before)
 
 
-def _plan(df: DataFrame, text: PlanText, checkpoint_files: Readable) -> QueryPlan:
+def _plan(df: DataFrame, text: PlanText, checkpoint_files: Readable) -> spark_engine.QueryPlan:
     # Two signs, and either is enough: a query that is wrongly taken for stateless would lose its state.
     stateful = text.stateful or checkpoint_files.exists("state")
     entry = offsets.offset_entry(checkpoint_files, offsets.offset_ids(checkpoint_files)[-1])
     sources = tuple(_source(df, id_, offset, text, checkpoint_files) for id_, offset in entry.offsets.entries)
-    return QueryPlan(stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
+    return spark_engine.QueryPlan(stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
 
 
-def _unseen(text: PlanText, sources: Sequence[Source]) -> tuple[str, ...]:
+def _unseen(text: PlanText, sources: Sequence[spark_engine.Source]) -> tuple[str, ...]:
     cut = ("an expression is another value in each run: the plan is too long to be seen whole",) if text.cut else ()
     anew = (reads.TOPICS_UNSEEN,) if any(source.brokers for source in sources) else ()
     return (*reads.UNSEEN, *anew, *cut)
 
 
-def _source(df: DataFrame, id_: str, offset: str | None, text: PlanText, checkpoint_files: Readable) -> Source:
+def _source(
+    df: DataFrame, id_: str, offset: str | None, text: PlanText, checkpoint_files: Readable
+) -> spark_engine.Source:
     """Identify a source by its offset, else by its own files in the checkpoint."""
     if offsets.log_offset(offset) is not None or (offset is None and _keeps_files(checkpoint_files, id_)):
         # No text of a running query names its directory. Its log names the files, which are compared by their paths.
-        return Source(id_, _FILES, _FILES, passes_over=passes_over(df, {}))
+        return spark_engine.Source(id_, _FILES, _FILES, passes_over=spark_engine.passes_over(df, {}))
     if offsets.reservoir_id(offset) is not None:
-        return Source(id_, "DeltaSource", "DeltaSource", passes_over=passes_over(df, {}))
+        return spark_engine.Source(id_, "DeltaSource", "DeltaSource", passes_over=spark_engine.passes_over(df, {}))
     if _is_kafka(offset):
-        return Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=UnknownBrokers())
+        return spark_engine.Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=UnknownBrokers())
     kind = next((part for part in ("TextSocket",) if part in text.all), "")
-    return Source(id_, kind, kind or "a source that is not known here")
+    return spark_engine.Source(id_, kind, kind or "a source that is not known here")
 
 
 def _keeps_files(checkpoint_files: Readable, id_: str) -> bool:
@@ -258,10 +251,10 @@ def _is_kafka(offset: str | None) -> bool:
     return isinstance(topics, dict) and bool(topics) and all(isinstance(ends, dict) for ends in topics.values())
 
 
-def _foreseen_source(at: int, line: str) -> Source:
+def _foreseen_source(at: int, line: str) -> spark_engine.Source:
     kind = _FILES if "FileSource[" in line else line
     brokers = UnknownBrokers() if "KafkaSourceProvider" in line else None
-    return Source(str(at), kind, line, brokers, reads_on="failondataloss=false" in line.lower())
+    return spark_engine.Source(str(at), kind, line, brokers, reads_on="failondataloss=false" in line.lower())
 
 
 # ---- Refusals: what the callback was told is not what the server says.

@@ -11,20 +11,14 @@ from typing import Any
 from onceonly.errors import refuse
 from onceonly.spark.datasource.partition_files import PartitionFile
 from onceonly.spark.engine import NOTHING_TOLD, Caller, QueryHint, QueryPlan, Run, Source
+from onceonly_checkpoints import storage
 from onceonly_checkpoints.spark import offsets
-from onceonly_checkpoints.storage import (
-    LocalStorage,
-    Readable,
-    UnreachableStorage,
-    file_system,
-    is_local,
-    open_storage,
-    root_by_spark,
-)
 
 
 class _Unasked:
     """Brokers of a Kafka source that cannot be asked: their address is in the plan, which is missing here."""
+
+    servers = ""
 
     def identity(self, topics: Iterable[str]) -> str | None:
         """Not known."""
@@ -40,7 +34,7 @@ class Query:
     query_id: str
     run_id: str
     batch_id: int
-    files: Readable = field(repr=False, compare=False)
+    files: storage.Readable = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, checkpoint: str, name: str | None, parts: Sequence[PartitionFile], batch_id: int) -> Query:
@@ -54,7 +48,7 @@ class Query:
         if len(starts) != 1 or any(part.batch_id != batch_id for part in parts):
             raise RuntimeError(f"the tasks of batch {batch_id} report {len(starts)} starts of a query")
         (query_id, run_id) = starts.pop()
-        return cls(root_by_spark(checkpoint), name, query_id, run_id, batch_id, _storage(checkpoint))
+        return cls(storage.root_by_spark(checkpoint), name, query_id, run_id, batch_id, _storage(checkpoint))
 
     # ---- who is calling
 
@@ -103,11 +97,11 @@ class Query:
     def file_size(self, df: object, path: str) -> int | None:
         """Read the size by fsspec. 0 if its store cannot be read here: then a missing file is not noticed."""
         try:
-            files, location = file_system(path)
+            files, location = storage.file_system(path)
             return int(files.size(location))
         except FileNotFoundError:
             return None
-        except (UnreachableStorage, OSError):
+        except (storage.UnreachableStorage, OSError):
             return 0
 
     def late_rows(self, run: Run) -> int:
@@ -135,10 +129,10 @@ _UNASKED = (
 )
 
 
-def _storage(checkpoint: str) -> Readable:
+def _storage(checkpoint: str) -> storage.Readable:
     try:
-        return LocalStorage(checkpoint) if is_local(checkpoint) else open_storage(checkpoint)
-    except UnreachableStorage as error:
+        return storage.LocalStorage(checkpoint) if storage.is_local(checkpoint) else storage.open_storage(checkpoint)
+    except storage.UnreachableStorage as error:
         raise refuse(
             "E150",
             problem=f"the checkpoint {checkpoint} cannot be read here",
@@ -147,7 +141,7 @@ def _storage(checkpoint: str) -> Readable:
         ) from error
 
 
-def _entry(files: Readable, batch_id: int) -> dict[str, str | None]:
+def _entry(files: storage.Readable, batch_id: int) -> dict[str, str | None]:
     """Return offsets by source. Empty for an unreadable entry, which is refused when it is read for its slice."""
     try:
         return dict(offsets.offset_entry(files, batch_id).offsets.entries)
@@ -155,7 +149,7 @@ def _entry(files: Readable, batch_id: int) -> dict[str, str | None]:
         return {}
 
 
-def _source(files: Readable, id_: str, text: str | None) -> Source:
+def _source(files: storage.Readable, id_: str, text: str | None) -> Source:
     """Identify a source by its own JSON, or, without an offset yet, by its own log."""
     where = f"source {id_}"
     if offsets.log_offset(text) is not None or (text is None and _logs_files(files, id_)):
@@ -165,7 +159,7 @@ def _source(files: Readable, id_: str, text: str | None) -> Source:
     return Source(id_, "source", where)
 
 
-def _logs_files(files: Readable, id_: str) -> bool:
+def _logs_files(files: storage.Readable, id_: str) -> bool:
     try:
         return '"path"' in (offsets.source_start(files, id_) or "")
     except offsets.UnreadableCheckpoint:
