@@ -135,7 +135,7 @@ def ask_no_chain(patch: pytest.MonkeyPatch) -> None:
     def facts(*said: object, **more: object) -> RewindFacts:
         return replace(RewindFacts(*said, **more), chains={})  # type: ignore[arg-type]
 
-    patch.setattr(rewind, "RewindFacts", facts)
+    patch.setattr(machine, "RewindFacts", facts)
 
 
 def by_number(patch: pytest.MonkeyPatch) -> None:
