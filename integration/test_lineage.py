@@ -13,8 +13,8 @@ from pyspark.sql import functions as f
 from tests.openlineage import Receiver, Schema
 from typer.testing import CliRunner
 
-import onceonly.lineage
 from onceonly import OnceOnlyError, Storage, exactly_once
+from onceonly.api import run_state
 from onceonly.cli.app import app
 from onceonly.faults import Point
 from onceonly.lineage import LedgerEvents, OpenLineage
@@ -136,8 +136,8 @@ def test_epochs_that_no_run_could_send_are_sent_by_the_command(stream, sink, led
     receiver.answer = 503
     write = exactly_once(sink, storage=Storage(ledger=ledger), lineage=OpenLineage(receiver.url, namespace="tests"))
     stream.receive(range(5), range(5, 9)).run(write)
-    for thread in onceonly.lineage._deliveries:
-        thread.join(60)  # its last attempt comes after the query's end
+    for watch in run_state._watches:
+        watch.join(60)  # the last attempt comes after the query's end
     command = ["lineage", "resend", "orders", "--to", receiver.url, "--ledger", ledger.address]
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2

@@ -407,6 +407,12 @@ class EpochRecord:
     phases: tuple[tuple[str, float], ...] = field(default=())
     recorded_ms: int = 0
 
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Sinks that have not confirmed the epoch under its chain. Without any, it is sealed."""
+        confirmed = {receipt.sink for receipt in self.receipts if receipt.chain == self.epoch.chain}
+        return tuple(sink for sink, _ in self.epoch.sinks if sink not in confirmed)
+
 
 def receipts_of(record: EpochRecord | None) -> Mapping[str, Receipt]:
     """Receipts by sink id, empty without a record."""

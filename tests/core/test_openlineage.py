@@ -15,7 +15,8 @@ from tests.openlineage import Receiver, Schema
 from onceonly import OnceOnlyError, exactly_once
 from onceonly.lineage import LedgerEvents, OpenLineage, Sent
 from onceonly.lineage.events import Subject, column_origins, committed, dataset_of, failed, run_id, target_of
-from onceonly_checkpoints.ledger import Event, EventKind
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.ledger import Event, EventKind, LedgerUnavailable
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
 
@@ -77,7 +78,7 @@ def test_the_run_id_of_an_epoch_is_always_the_same_and_another_for_each_job() ->
 
 
 def test_events_of_every_sample_record_keep_to_the_schema(tmp_path: Path) -> None:
-    subject = Subject(pipeline="orders", namespace="tests", sinks={}, places={}, guarantee="each row once")
+    subject = Subject(pipeline="orders", namespace="tests", sinks={}, sources={}, guarantee="each row once")
     from openlineage.client.serde import Serde
 
     refused = failed(subject, Event("orders", EventKind.FAILED, "E203: overlap", 5, 1, 10))
@@ -86,7 +87,7 @@ def test_events_of_every_sample_record_keep_to_the_schema(tmp_path: Path) -> Non
 
 
 def test_the_schema_finds_a_wrong_event_and_a_wrong_facet() -> None:
-    subject = Subject(pipeline="orders", namespace="tests", sinks={}, places={})
+    subject = Subject(pipeline="orders", namespace="tests", sinks={}, sources={})
     from openlineage.client.serde import Serde
 
     event = json.loads(Serde.to_json(committed(subject, next(history(1)))[1]))
@@ -103,11 +104,14 @@ def test_epochs_that_a_rewind_removed_count_as_unsent(tmp_path: Path) -> None:
         ledger.record(record)
     noted = LedgerEvents(ledger, "orders", "tests", {"0": "kafka://b:9092"})
     assert noted.sent() is None
-    noted.note(Sent(3))
-    assert noted.sent() == Sent(3)
+    chains = {record.epoch.number: record.epoch.chain for record in ledger.epochs("orders")}
+    for number in (1, 3):
+        noted.note(Sent(number, chains[number]))
+    assert noted.sent() == Sent(3, chains[3])
     ledger.supersede("orders", 2, "rewound")
-    assert noted.sent() == Sent(1)
-    assert LedgerEvents(ledger, "orders", None, {}).subject().places == {"0": "kafka://b:9092"}
+    noted.note(Sent(3, chains[3]))  # a driver that was fenced out notes it late
+    assert noted.sent() == Sent(1, chains[1])
+    assert LedgerEvents(ledger, "orders", None, {}).subject().sources == {"0": "kafka://b:9092"}
     ledger.close()
 
 
@@ -126,7 +130,7 @@ def test_an_epoch_counts_as_sent_after_the_answer_and_an_unfinished_one_is_not_s
         assert (caught.value.code, unsent.sent()) == ("E532", None)
         receiver.answer = 201
         assert unsent.resend(to, receiver.url) == [1, 2]
-        assert (receiver.epochs(), unsent.sent()) == ([1, 2], Sent(2))
+        assert (receiver.epochs(), unsent.sent()) == ([1, 2], Sent(2, whole[1].epoch.chain))
     ledger.close()
 
 
@@ -137,11 +141,30 @@ def test_a_failure_is_sent_once_and_an_interrupted_page_goes_on_after_its_last_e
         ledger.record(record)
     ledger.note(Event("orders", EventKind.FAILED, "E203: overlap", 2, at_ms=10))
     pending = LedgerEvents(ledger, "orders", "tests", {})
-    states = [(sent, [event.eventType.value for event in told]) for sent, told in pending.pending(Sent(0))]
-    pair = ["START", "COMPLETE"]
-    assert states == [(Sent(0, 10), ["FAIL"]), *((Sent(number, 10), pair) for number in (1, 2, 3))]
-    assert [sent for sent, _ in pending.pending(Sent(1, 10))] == [Sent(2, 10), Sent(3, 10)]
-    assert [sent for sent, _ in pending.pending(Sent(1, 10), 2)] == [Sent(2, 10)]
+    states = [
+        (sent.epoch, sent.failed_ms, [event.eventType.value for event in run_events])
+        for sent, run_events in pending.pending(Sent(0))
+    ]
+    assert states == [(0, 10, ["FAIL"]), *((number, 10, ["START", "COMPLETE"]) for number in (1, 2, 3))]
+    assert [sent.epoch for sent, _ in pending.pending(Sent(1, failed_ms=10))] == [2, 3]
+    assert [sent.epoch for sent, _ in pending.pending(Sent(1, failed_ms=10), 2)] == [2]
+    ledger.close()
+
+
+def test_a_ledger_that_cannot_be_read_is_not_blamed_on_the_receiver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = SqlLedger(str(tmp_path / "ledger.db"))
+    ledger.open()
+    for record in history(2):
+        ledger.record(record)
+
+    def unreadable(*_: object) -> list[EpochRecord]:
+        raise LedgerUnavailable("the disk is gone")
+
+    monkeypatch.setattr(ledger, "epochs", unreadable)
+    with pytest.raises(LedgerUnavailable, match="the disk is gone"):
+        LedgerEvents(ledger, "orders", "tests", {}).resend(OpenLineage(tmp_path / "events.jsonl"), "events.jsonl")
     ledger.close()
 
 

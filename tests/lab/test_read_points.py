@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from onceonly.reading import points
+from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_lab.explorer.bounds import BOUNDS
 from onceonly_lab.explorer.search import Search, lines, search
 from onceonly_lab.model import invariants
@@ -43,7 +43,7 @@ def test_a_reader_at_a_point_sees_one_epoch_in_every_world_and_a_naive_one_does_
 
 
 def test_a_view_that_does_not_ask_for_receipts_shows_a_mix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(points, "_lacking", lambda record: [])
+    monkeypatch.setattr(EpochRecord, "lacking", property(lambda record: []))
     found = search(BOUNDS["readers"])
     assert found.violation is not None
     assert found.violation.name is Breach.SPLIT, "\n".join(lines(found))

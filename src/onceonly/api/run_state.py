@@ -201,8 +201,7 @@ class RunStates:
         )
         application = engine.application(df)
         opening = RunState(run, holder, runner, ledger, admit, application, peers=peers, upstream=upstream)
-        if chosen.lineage:
-            opening.delivery = chosen.lineage.deliver(run, ledger, pipeline)
+        opening.delivery = chosen.lineage.deliver(run, ledger, pipeline) if chosen.lineage else None
         with self._turn:
             self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
@@ -221,13 +220,13 @@ class RunStates:
             if opening.state is not None:
                 opening.runner.events.ended(opening.state)
             ledger.close()
-            if opening.delivery:
-                opening.delivery.close()
             for sink in sinks:
                 sink.close()
             for reading in (opening.peers, opening.upstream):
                 if reading:
                     reading.close()
+        if opening.delivery:  # last, as it may wait for a receiver: a new run of the query need not
+            opening.delivery.close()
 
 
 def _state_of(run: Run) -> Callable[[int], StateVersion | None]:

@@ -228,7 +228,7 @@ def _plan_all(storage: FileStore, records: Sequence[EpochRecord], at: int | None
     target = next((record for record in records if record.epoch.number == epoch), None)
     files = _still_there(storage, records, target) if target else []
     # Where a sink lacks what others hold, the driver that runs the batch again brings that sink to it.
-    pending = target is not None and not {*dict(target.epoch.sinks)} <= {receipt.sink for receipt in target.receipts}
+    pending = target is not None and bool(target.lacking)
     return checkpoint_rebuild.plan_rebuild(records, epoch, files, repeat_last=pending)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +14,7 @@ from typing import Any
 
 from onceonly.errors import caution, mask, refuse
 from onceonly.errors.options import checks_arguments, meaningless
+from onceonly.runtime.sink_refusals import reason_of
 from onceonly.spark.engine import Run
 from onceonly_checkpoints.epoch import Columns, EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable
@@ -35,9 +34,6 @@ _PAGE = 100
 
 _PAUSES_S = (1.0, 60.0)
 """The first pause after an event that was not taken, and the longest."""
-
-_LAST_WORD_S = 1.0
-"""Seconds that the end of a process waits for events to leave."""
 
 
 @checks_arguments
@@ -61,21 +57,21 @@ class OpenLineage:
         self, to: str | os.PathLike[str] | Mapping[str, Any], *, namespace: str = "onceonly", first_epoch: int = 1
     ) -> None:
         settings = _settings(to)
-        place = settings.get("url") or settings.get("log_file_path") or f"topic {settings.get('topic')}"
-        self.receiver = mask(f"The receiver {place}")
+        address = settings.get("url") or settings.get("log_file_path") or f"topic {settings.get('topic')}"
+        self.receiver = mask(f"The receiver {address}")
         self._transport = _transport(settings)
         self.namespace = namespace
         self._first_epoch = first_epoch
 
     def deliver(self, run: Run, ledger: Ledger, pipeline: str) -> Delivery:
         """Return the delivery of a run's epochs. It begins with the first batch."""
-        places: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for source in run.plan.sources:
             if source.brokers:
-                places[source.id] = f"kafka://{source.brokers.servers.partition(',')[0]}"
-            elif place := source.origin.partition("[")[2].removesuffix("]"):
-                places[source.id] = without_secrets(place)
-        return Delivery(LedgerEvents(ledger, pipeline, self.namespace, places), self, self._first_epoch)
+                sources[source.id] = f"kafka://{source.brokers.servers.partition(',')[0]}"
+            elif path := source.origin.partition("[")[2].removesuffix("]"):
+                sources[source.id] = without_secrets(path)
+        return Delivery(LedgerEvents(ledger, pipeline, self.namespace, sources), self, self._first_epoch)
 
     def emit(self, event: Any) -> None:
         """Send one event and wait for the answer. Raises if the receiver did not take it."""
@@ -142,92 +138,93 @@ def _transport(settings: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How far events were sent: the newest epoch, and the time of the newest failure."""
+    """How far events were sent: the newest epoch with its chain, and the time of the newest failure."""
 
     epoch: int
+    chain: str = ""
     failed_ms: int = 0
 
 
 class LedgerEvents:
     """Events of a pipeline's epochs, and how far they were sent.
 
-    ``places`` are those of the run's sources. Empty: as the newest run noted them.
+    ``sources`` are the addresses of the run's sources. Empty: as the newest run noted them.
     """
 
-    def __init__(self, ledger: Ledger, pipeline: str, namespace: str | None, places: Mapping[str, str]) -> None:
+    def __init__(self, ledger: Ledger, pipeline: str, namespace: str | None, sources: Mapping[str, str]) -> None:
         self.ledger = ledger
         self.pipeline = pipeline
-        self._namespace, self._places = namespace, places
+        self._namespace, self._sources = namespace, sources
         self._columns: tuple[int, Mapping[str, Columns]] = (0, {})
         self._plan: tuple[str, str] = ("", "")
 
-    def _noted(self) -> tuple[Event | None, Mapping[str, Any]]:
-        notes = self.ledger.events(self.pipeline, 1, EventKind.LINEAGE_SENT)
-        return (notes[0], parse_offset(notes[0].reason.partition(": ")[2])) if notes else (None, {})
+    def _notes(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the notes of the progress, newest first."""
+        for event in reversed(self.ledger.events(self.pipeline, kind=EventKind.LINEAGE_SENT)):
+            yield {"epoch": event.epoch, **parse_offset(event.reason.partition(": ")[2])}
 
     @cached_property
     def _job(self) -> tuple[str, Mapping[str, str]]:
-        """Namespace and places of sources."""
-        noted = self._noted()[1] if self._namespace is None or not self._places else {}
-        return self._namespace or noted.get("namespace", "onceonly"), self._places or noted.get("sources", {})
+        """Namespace and addresses of sources."""
+        noted = next(self._notes(), {}) if self._namespace is None or not self._sources else {}
+        return self._namespace or noted.get("namespace", "onceonly"), self._sources or noted.get("sources", {})
 
     def sent(self) -> Sent | None:
-        """Return what was noted as sent, without epochs that a rewind removed since. ``None``: nothing was."""
-        note, noted = self._noted()
-        if not note:
-            return None
+        """Return the newest note that stands. ``None``: there is none.
+
+        A driver that was fenced out may have noted an epoch after it was taken back.
+        """
+        positions = (Sent(note["epoch"], note["chain"], note["failed_ms"]) for note in self._notes())
+        return next(filter(self.stands, positions), None)
+
+    def stands(self, sent: Sent) -> bool:
+        """Whether the epoch was not taken back since: it has come again under its number, or will."""
+        recorded = self.ledger.epochs(self.pipeline, sent.epoch, sent.epoch)
+        if recorded:
+            return sent.chain in ("", recorded[0].epoch.chain)
+        # A pruned epoch is not in the ledger.
         head = self.ledger.head(self.pipeline)
-        removed = self.ledger.superseded(self.pipeline)
-        again = (each.epoch.number - 1 for each in removed if each.at_ms >= note.at_ms)
-        return Sent(min((note.epoch, head.epoch.number if head else 0, *again)), noted.get("failed_ms", 0))
+        return not sent.epoch or (head is not None and head.epoch.number > sent.epoch)
 
     def note(self, sent: Sent) -> None:
         """Note in the ledger how far events were sent."""
-        namespace, places = self._job
-        told = {"namespace": namespace, "sources": dict(places), "failed_ms": sent.failed_ms}
-        reason = f"sent until epoch {sent.epoch}: {canonical(told)}"
+        namespace, sources = self._job
+        note = {"namespace": namespace, "sources": dict(sources), "chain": sent.chain, "failed_ms": sent.failed_ms}
+        reason = f"sent until epoch {sent.epoch}: {canonical(note)}"
         self.ledger.note(Event(self.pipeline, EventKind.LINEAGE_SENT, reason, sent.epoch))
 
     def pending(self, sent: Sent, last: int | None = None) -> Iterator[tuple[Sent, Sequence[Any]]]:
         """Yield the events of each failure and epoch that was not sent, and what is sent once they are taken.
 
-        An epoch is there once every sink has confirmed it.
+        An epoch is there once every sink has confirmed it. Of failures there are the newest hundred.
         """
         from onceonly.lineage import events
 
+        subject = self.subject()
         for failure in self.ledger.events(self.pipeline, _PAGE, EventKind.FAILED):
             if failure.at_ms > sent.failed_ms:
                 sent = replace(sent, failed_ms=failure.at_ms)
-                yield sent, [events.failed(self.subject(), failure)]
+                yield sent, [events.failed(subject, failure)]
         head = self.ledger.head(self.pipeline)
         newest = head.epoch.number if head else 0
         last = newest if last is None else min(last, newest)
-        while sent.epoch < last:
-            page = min(last, sent.epoch + _PAGE)
-            for record in self.ledger.epochs(self.pipeline, sent.epoch + 1, page):
-                sinks = {sink for sink, _ in record.epoch.sinks}
-                if record == head and not sinks <= {receipt.sink for receipt in record.receipts}:
+        for first in range(sent.epoch + 1, last + 1, _PAGE):
+            for record in self.ledger.epochs(self.pipeline, first, min(last, first + _PAGE - 1)):
+                if record == head and record.lacking:
                     return
-                sent = replace(sent, epoch=record.epoch.number)
-                yield sent, events.committed(self.subject(record), record)
-            sent = replace(sent, epoch=page)
+                sent = replace(sent, epoch=record.epoch.number, chain=record.epoch.chain)
+                columns, plan = self._columns_of(record), self._plan_of(record)
+                yield sent, events.committed(replace(subject, columns=columns, plan=plan), record)
 
-    def subject(self, record: EpochRecord | None = None) -> Any:
-        """Return what the events of an epoch share."""
+    def subject(self) -> Any:
+        """Return what all events of the pipeline share."""
         from onceonly.lineage import events
 
-        namespace, places = self._job
+        namespace, sources = self._job
         entry = next((entry for entry in self.ledger.pipelines() if entry.name == self.pipeline), None)
         promises = self.ledger.events(self.pipeline, 1, EventKind.PROMISED)
-        return events.Subject(
-            pipeline=self.pipeline,
-            namespace=namespace,
-            sinks=dict(entry.sinks) if entry else {},
-            places=places,
-            guarantee=promises[0].reason if promises else "",
-            columns=self._columns_of(record) if record else {},
-            plan=self._plan_of(record) if record else "",
-        )
+        sinks, guarantee = dict(entry.sinks) if entry else {}, promises[0].reason if promises else ""
+        return events.Subject(self.pipeline, namespace, sinks, sources, guarantee)
 
     def _columns_of(self, record: EpochRecord) -> Mapping[str, Columns]:
         number = record.epoch.columns_epoch
@@ -245,55 +242,46 @@ class LedgerEvents:
             self._plan = name, next((plan.body for plan in plans if plan.plan == name), "")
         return self._plan[1] if name else ""
 
-    def resend(self, to: OpenLineage, place: str, epochs: range | None = None) -> list[int]:
+    def resend(self, to: OpenLineage, address: str, epochs: range | None = None) -> list[int]:
         """Send recorded epochs, by default what is not noted as sent, and return their numbers.
 
-        ``place`` is how the user spelled the receiver.
+        ``address`` is how the user spelled the receiver.
 
         Raises:
             DestinationUnavailable: E532, the receiver did not take an event. What came before is noted.
+            LedgerUnavailable: the ledger cannot be read.
         """
         begin = self.sent() or Sent(0)
         # Epochs that the user names are sent alone, without attempts that failed.
-        sent = Sent(epochs.start - 1, sys.maxsize) if epochs else begin
+        sent = Sent(epochs.start - 1, failed_ms=sys.maxsize) if epochs else begin
         numbers: list[int] = []
         try:
-            for reached, told in self.pending(sent, epochs.stop - 1 if epochs else None):
-                for event in told:
-                    to.emit(event)
+            for reached, run_events in self.pending(sent, epochs.stop - 1 if epochs else None):
+                self._emit(to, address, reached, run_events)
                 numbers += [reached.epoch] if reached.epoch > sent.epoch else []
                 sent = reached
-        except Exception as error:
-            raise refuse(
-                "E532",
-                receiver=to.receiver,
-                epoch=sent.epoch + 1,
-                pipeline=self.pipeline,
-                reason=reason_of(error),
-                to=mask(place),
-                ledger=self.ledger.address,
-            ) from error
         finally:
             if not epochs and sent != begin:
                 self.note(sent)
         return numbers
 
-
-def reason_of(error: Exception) -> str:
-    """Return why an event was not taken, without a secret."""
-    return mask(f"{type(error).__name__}: {error}")
+    def _emit(self, to: OpenLineage, address: str, reached: Sent, run_events: Sequence[Any]) -> None:
+        try:
+            for event in run_events:
+                to.emit(event)
+        except Exception as error:
+            raise refuse(
+                "E532",
+                receiver=to.receiver,
+                epoch=reached.epoch,
+                pipeline=self.pipeline,
+                reason=reason_of(error),
+                to=mask(address),
+                ledger=self.ledger.address,
+            ) from error
 
 
 # ---- Delivery: a thread beside the query. The ledger is its queue.
-
-_deliveries: list[threading.Thread] = []
-
-
-@atexit.register
-def _wait_for_last_events() -> None:
-    until = time.monotonic() + _LAST_WORD_S
-    for thread in _deliveries:
-        thread.join(max(0.0, until - time.monotonic()))
 
 
 class Delivery:
@@ -313,13 +301,14 @@ class Delivery:
         """Look at the ledger: a batch has ended. Returns at once."""
         self._woken.set()
         if self._thread.ident is None:
-            _deliveries[:] = [*(thread for thread in _deliveries if thread.is_alive()), self._thread]
             self._thread.start()
 
     def close(self) -> None:
-        """Try once more to send what is left, and end. Returns at once."""
+        """Try once more to send what is left, and wait for the answers."""
         self._closed.set()
         self._woken.set()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         pause = 0.0
@@ -335,21 +324,29 @@ class Delivery:
                 pause = 0.0
             except Exception as error:  # noqa: BLE001 - a transport raises what it likes, and the query goes on
                 if not pause and not isinstance(error, LedgerUnavailable):
-                    pipeline, reason = self._events.pipeline, reason_of(error)
-                    log.warning("%s", caution("W721", receiver=self._to.receiver, pipeline=pipeline, reason=reason))
+                    log.warning("%s", self._caution(error))
                 pause = min(_PAUSES_S[1], 2 * pause or _PAUSES_S[0])
             if is_last:
                 self._events.ledger.close()
                 return
 
+    def _caution(self, error: Exception) -> str:
+        return caution(
+            "W721",
+            receiver=self._to.receiver,
+            pipeline=self._events.pipeline,
+            epoch=(self._sent or self._noted).epoch + 1,
+            reason=reason_of(error),
+        )
+
     def send(self, *, is_last: bool) -> None:
         """Send what is not sent. The progress is noted at the begin and the end of a run, and once a page."""
-        if self._sent is None:
+        if self._sent is None or not self._events.stands(self._sent):
             self._note(self._events.sent() or Sent(self._first_epoch - 1))
         sent = self._sent or self._noted
         try:
-            for reached, told in self._events.pending(sent):
-                for event in told:
+            for reached, run_events in self._events.pending(sent):
+                for event in run_events:
                     self._to.emit(event)
                 sent = self._sent = reached
                 if sent.epoch - self._noted.epoch >= _PAGE:

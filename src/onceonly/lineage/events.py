@@ -22,14 +22,14 @@ from onceonly_checkpoints.model import SourceKind
 PRODUCER = f"urn:onceonly:{version('onceonly')}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Subject:
     """Facts that the events of a pipeline share.
 
     Attributes:
         namespace: of the job.
         sinks: address of each sink, by its id.
-        places: address of each source, by its id, where a run saw it.
+        sources: address of each source, by its id, where a run saw it.
         guarantee: as ``explain()`` gives it, empty if not recorded yet.
         columns: of the rows (empty name) and of each output, as of the epoch.
         plan: text of the plan that the epoch ran, empty if not recorded.
@@ -38,7 +38,7 @@ class Subject:
     pipeline: str
     namespace: str
     sinks: Mapping[str, str]
-    places: Mapping[str, str]
+    sources: Mapping[str, str]
     guarantee: str = ""
     columns: Mapping[str, Columns] = field(default_factory=dict[str, Columns])
     plan: str = ""
@@ -113,13 +113,13 @@ def _inputs(subject: Subject, record: EpochRecord) -> list[InputDataset]:
     for source, end in ends.items():
         identity, start = identities.get(source), starts.get(source)
         kind = identity.kind if identity else SourceKind.UNNAMED
-        place = subject.places.get(source) or (identity.folder or identity.name if identity else "")
+        address = subject.sources.get(source) or (identity.folder or identity.name if identity else "")
         files = [file.path for file in record.files if file.source == source]
         if kind is SourceKind.KAFKA and isinstance(end, Mapping):
-            namespace = subject.places.get(source) or "kafka://unknown"
+            namespace = subject.sources.get(source) or "kafka://unknown"
             parts = [((namespace, topic), _of(start, topic), offsets) for topic, offsets in end.items()]
         else:
-            parts = [(dataset_of(place) if place else ("onceonly", f"source {source}"), start, end)]
+            parts = [(dataset_of(address) if address else ("onceonly", f"source {source}"), start, end)]
         for (namespace, name), begun, ended in parts:
             facet = _more(InputDatasetFacet, source=source, start=begun, end=ended, files=files)
             count = _facet(
@@ -186,11 +186,11 @@ def _fields(names: Sequence[str], inputs: Sequence[InputDataset]) -> v2.column_l
 # ---- Names of datasets, after OpenLineage's page on naming. No login goes into a name.
 
 
-def dataset_of(place: str) -> tuple[str, str]:
+def dataset_of(path: str) -> tuple[str, str]:
     """Return namespace and name of a path or URL."""
-    url = urlsplit(place)
+    url = urlsplit(path)
     if url.scheme in ("", "file"):
-        return "file", unquote(url.path) if url.scheme else place
+        return "file", unquote(url.path) if url.scheme else path
     login, _, host = url.netloc.rpartition("@")
     netloc = url.netloc if login and ":" not in login and url.scheme.startswith("abfs") else host
     scheme = "s3" if url.scheme in ("s3a", "s3n") else url.scheme
@@ -203,17 +203,18 @@ def target_of(address: str) -> tuple[str, str]:
     if kind == "kafka":
         servers, _, topic = rest.partition("/")
         return f"kafka://{servers.partition(',')[0]}", topic.partition("?")[0] or "*"
-    place, _, target = rest.rpartition("#") if kind == "postgres" else (rest.partition("#")[0], "", "")
     if kind == "postgres":
         from psycopg.conninfo import conninfo_to_dict
 
-        server = conninfo_to_dict(place)
+        conninfo, _, target = rest.rpartition("#")
+        server = conninfo_to_dict(conninfo)
         table = unquote(target.partition("?")[0]).replace('"', "")
         host, port = (str(server.get(name, of)).partition(",")[0] for name, of in (("host", ""), ("port", "5432")))
         host = "localhost" if host.startswith("/") else host or "localhost"  # a path is the directory of a socket
         where = table if "." in table else f"public.{table}"
         return f"postgres://{host}:{port}", f"{server.get('dbname', '')}.{where}"
-    return dataset_of(place) if kind == "delta" else ("onceonly", f"{kind}:{place}")
+    path = rest.partition("#")[0]
+    return dataset_of(path) if kind == "delta" else ("onceonly", f"{kind}:{path}")
 
 
 # ---- Column lineage, from the plan's text in the ledger (``spark.fingerprint.spell``).

@@ -145,7 +145,7 @@ def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) 
             "another name or number, another ledger, or an epoch that is not committed yet",
             f"onceonly epochs list --query {shlex.quote(pipeline)} --ledger {address}",
         )
-    lacking = f"epoch {on_record[-1].epoch.number} lacks {', '.join(_lacking(on_record[-1]))}" if on_record else ""
+    lacking = f"epoch {on_record[-1].epoch.number} lacks {', '.join(on_record[-1].lacking)}" if on_record else ""
     return refuse(
         "E245",
         pipeline=pipeline,
@@ -168,24 +168,18 @@ def opened(ledger: LedgerPlace) -> Generator[Ledger]:
         yield sql_ledger
 
 
-def _lacking(record: EpochRecord) -> list[str]:
-    """Sinks of the epoch that have not confirmed it under its chain. If there are none, the epoch is sealed."""
-    confirmed = set(_confirmed(record))
-    return [sink for sink, _ in record.epoch.sinks if sink not in confirmed]
-
-
 def _recorded(ledger: Ledger, pipeline: str, epoch: int) -> EpochRecord | None:
-    return next((record for record in ledger.epochs(pipeline, epoch, epoch) if not _lacking(record)), None)
+    return next((record for record in ledger.epochs(pipeline, epoch, epoch) if not record.lacking), None)
 
 
 def _newest(ledger: Ledger, pipeline: str) -> EpochRecord | None:
     head = ledger.head(pipeline)
-    if head is None or not _lacking(head):
+    if head is None or not head.lacking:
         return head
     last = head.epoch.number - 1
     while last > 0:
         records = ledger.epochs(pipeline, max(1, last - _WINDOW + 1), last)
-        sealed = [record for record in records if not _lacking(record)]
+        sealed = [record for record in records if not record.lacking]
         if sealed:
             return sealed[-1]
         last -= _WINDOW
