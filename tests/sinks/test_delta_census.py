@@ -26,7 +26,7 @@ class Log:
         self, operation: str, actions: list[dict[str, Any]], note: Note | None = None, **parameters: Any
     ) -> Log:
         version = len(self.changes)
-        entry = LogEntry(version, operation, parameters, version, note, None, Effect.NONE, None, None)
+        entry = LogEntry(version, operation, parameters, note, None, Effect.NONE, None, None)
         self.changes.append(row_counts.parse(entry, "\n".join(map(json.dumps, actions))))
         return self
 

@@ -70,7 +70,7 @@ class ChangeEffect(Enum):
     MIXES = "brings others next to some of them"
 
 
-_WAYS: Mapping[str, ChangeEffect] = {
+CHANGE_EFFECTS: Mapping[str, ChangeEffect] = {
     **dict.fromkeys(
         (
             "OPTIMIZE",
@@ -100,11 +100,6 @@ _WAYS: Mapping[str, ChangeEffect] = {
 # FSCK is none of them: it takes files out of the log that are lost, and no rung lets others lose rows.
 
 
-def change_effect(operation: str) -> ChangeEffect | None:
-    """Look up an operation by name. ``None`` if unknown."""
-    return _WAYS.get(operation)
-
-
 def effect(operation: str, *, adds: bool, removes: bool, changes: bool, shrinks: bool) -> Effect:
     """Classify a commit.
 
@@ -113,7 +108,7 @@ def effect(operation: str, *, adds: bool, removes: bool, changes: bool, shrinks:
     """
     if not removes:
         return Effect.APPENDED if adds and changes else Effect.NONE
-    does = change_effect(operation)
+    does = CHANGE_EFFECTS.get(operation)
     if not changes:
         # Spark's writer compacts by hand: an overwrite with the option dataChange=false.
         return Effect.NONE if does in (ChangeEffect.REWRITES, ChangeEffect.REPLACES) else Effect.UNKNOWN

@@ -40,7 +40,6 @@ class LogEntry:
 
     Attributes:
         operation: ``WRITE``, ``OPTIMIZE``, ``RESTORE``. Empty if the writer gave none.
-        timestamp_ms: milliseconds since 1970, by the writer's clock.
         note: our note. ``None`` for commits of other writers.
         rows: rows in the files it added. ``None`` if a file has no count.
         removed_rows: rows that it removed in total. ``None`` if unknown.
@@ -50,7 +49,6 @@ class LogEntry:
     version: int
     operation: str
     parameters: Mapping[str, Any]
-    timestamp_ms: int
     note: Note | None
     rows: int | None
     effect: Effect
@@ -77,7 +75,6 @@ def parse(version: int, text: str, app: str) -> LogEntry:
         version=version,
         operation=operation,
         parameters=info.get("operationParameters") or {},
-        timestamp_ms=info.get("timestamp") or 0,
         note=Note.parse(info.get(METADATA_KEY), app),
         rows=sum(file_rows) if len(file_rows) == len(counts) else None,
         effect=ladder.effect(

@@ -270,7 +270,7 @@ def _settle_others(census: _Census, added: Mapping[Key, int]) -> None:
 
 def _rewrite(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], change: Change) -> None:
     operation = change.entry.operation
-    does = ladder.change_effect(operation)
+    does = ladder.CHANGE_EFFECTS.get(operation)
     unchanged = not any(file.changes for file in (*change.adds, *change.removes))
     keeps = unchanged or does in (ChangeEffect.UPDATES, ChangeEffect.REWRITES)
     if not keeps and does is ChangeEffect.REPLACES and not change.entry.parameters.get("predicate"):

@@ -192,7 +192,7 @@ def claim(destination: Destination, state: SinkState, fence: Fence) -> None:
 
     Raises KafkaException if the outcome is unknown, and ``NotFlushed`` if it did not land.
     """
-    put(destination, state.transaction, state.newest_record.claimed(fence))
+    put(destination, state.transaction, replace(state.newest_record, fence=fence, claim=True))
     state.transaction.commit()
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -118,10 +118,6 @@ class MarkerRecord:
     def epoch(self) -> int:
         """Number of the newest epoch. 0 before the first."""
         return self.written.marker.epoch.number if self.written else 0
-
-    def claimed(self, fence: Fence) -> MarkerRecord:
-        """The claim that raises the fence over this record."""
-        return replace(self, fence=fence, claim=True)
 
     def key(self, writer: MarkerScope) -> bytes:
         """Key of the record."""

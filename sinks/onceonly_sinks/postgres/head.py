@@ -325,12 +325,7 @@ def read(connection: Connection, writer: PostgresHeadScope, *, lock: str = "") -
 
 def newest_fence(connection: Connection, writer: PostgresHeadScope) -> Fence | None:
     """The installed fence, or that of the newest epoch if the head row is gone."""
-    return TABLES.newest_fence(connection.exec_driver_sql, writer)
-
-
-def install(connection: Connection, writer: PostgresHeadScope, fence: Fence) -> None:
-    """Make ``fence`` the newest if it is greater or already installed. Otherwise raise :class:`Superseded`."""
-    TABLES.install(connection.exec_driver_sql, writer, fence)
+    return TABLES.newest_fence(connection.exec_driver_sql, writer) if exists(connection) else None
 
 
 def fenced(head_row: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
@@ -371,11 +366,6 @@ def advance(
     }
     row = connection.exec_driver_sql(ADVANCE.format(place=server_visibility.sql), parameters).one_or_none()
     return TableIdentity(row[0], row[1], oid) if row else None
-
-
-def touch(connection: Connection, writer: PostgresHeadScope) -> None:
-    """Write the head unchanged, so that the commit waits for the standby that the lost one needs."""
-    TABLES.touch(connection.exec_driver_sql, writer)
 
 
 def epoch_at(connection: Connection, writer: PostgresHeadScope, number: int) -> tuple[Marker, Receipt] | None:

@@ -257,7 +257,7 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
     def fence(self) -> Fence | None:
         """Read the newest installed fence, without a lock."""
         with self._refusals(), self._transactions.reading() as connection:
-            return head.newest_fence(connection, self._writer) if head.exists(connection) else None
+            return head.newest_fence(connection, self._writer)
 
     def look(self) -> Peek:
         """Read the head's epoch, or whether there are rows without one, without a lock."""

@@ -272,7 +272,7 @@ def install(
 
     def act(connection: Connection) -> None:
         create(connection)
-        head.install(connection, writer, fence)
+        head.TABLES.install(connection.exec_driver_sql, writer, fence)
         if then is not None:
             then(connection)
 
@@ -299,7 +299,8 @@ def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
         if refused is not None:
             raise refused
         receipts.append(landed(head.epoch_at(connection, writer, marker.epoch.number), marker))
-        head.touch(connection, writer)
+        # Written unchanged, so that the commit waits for the standby that the lost one needs.
+        head.TABLES.touch(connection.exec_driver_sql, writer)
 
     with settling(marker.sink, errors.read, receipts):
         transactions.send(_patiently(transactions, writer, marker.fence, act))
@@ -334,7 +335,7 @@ def _make_way(transactions: Transactions, writer: PostgresHeadScope, fence: Fenc
     fence is neither lower nor ours.
     """
     with transactions.reading() as connection:
-        installed_fence = head.newest_fence(connection, writer) if head.exists(connection) else None
+        installed_fence = head.newest_fence(connection, writer)
     if installed_fence is not None and installed_fence != fence and installed_fence.generation >= fence.generation:
         raise Superseded(writer.sink, installed_fence)
     _end_sessions(transactions, writer, fence.generation)

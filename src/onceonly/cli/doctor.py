@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from onceonly.cli import doctor_checks
 from onceonly.cli.connect import open_ledger
 from onceonly.cli.doctor_checks import packages, python_version
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
-from onceonly.cli.output import Output, emit_json, emit_table, on_terminal, plural, say
+from onceonly.cli.output import Output, emit_json, emit_table, plural, say
 from onceonly.doctor import Check, State
 from onceonly.doctor.rules import judge_checkpoint, mount_of
 from onceonly.errors import OnceOnlyError
@@ -52,7 +53,7 @@ def _show(checks: Sequence[Check], problems: int) -> None:
 
 def _rows(checks: Sequence[Check]) -> Iterator[tuple[object, ...]]:
     """On a terminal what several checks are about is named by the first of them; on a pipe each line stands alone."""
-    grouped, last = on_terminal(), ""
+    grouped, last = sys.stdout.isatty(), ""
     for check in checks:
         yield check.state, "" if grouped and check.name == last else check.name, check.message
         last = check.name

@@ -108,14 +108,9 @@ class Output(StrEnum):
     JSON = "json"
 
 
-def on_terminal() -> bool:
-    """Whether data goes to a screen."""
-    return sys.stdout.isatty()
-
-
 def console() -> Console:
     """The console for data. Made anew each time, so that it follows redirections and ``NO_COLOR``."""
-    if on_terminal():
+    if sys.stdout.isatty():
         return Console(file=sys.stdout, highlight=False)
     return Console(file=sys.stdout, highlight=False, color_system=None, width=_UNBROKEN)
 

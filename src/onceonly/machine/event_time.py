@@ -226,11 +226,8 @@ def _silenced(previous: PreviousTime, time: EpochTime) -> tuple[Happening, ...]:
 
 def _why_timed_out(mark: WriterProgress, time: EpochTime) -> str:
     seconds = (time.batch_timestamp_ms - mark.batch_timestamp_ms) / 1000
-    return f"{mark.writer} is waited for no more: {_last_seen(mark)}, {seconds:g} s before"
-
-
-def _last_seen(mark: WriterProgress) -> str:
-    return f"its epoch {mark.epoch} was planned" if mark.epoch else "no epoch of it was seen, and it was declared"
+    seen = f"its epoch {mark.epoch} was planned" if mark.epoch else "no epoch of it was seen, and it was declared"
+    return f"{mark.writer} is waited for no more: {seen}, {seconds:g} s before"
 
 
 def reset_time(previous: PreviousTime) -> tuple[Happening, ...]:

@@ -177,6 +177,12 @@ class Runner:
         carry_out: Callable[[State, Any], c.Outcome] = self._handlers[type(command)]
         try:
             return carry_out(state, command)
+        except protocol.Superseded as superseded:
+            return c.Overtaken(superseded.current_fence)
+        except protocol.OutcomeUnknown as lost:
+            return c.Unknown(lost.reason)
+        except protocol.Conflict as conflict:
+            return self._taken_back(conflict)
         except Exception as error:
             if fenced := self._fenced(state, command):
                 log.debug("what a driver meets that is fenced out", exc_info=error)
@@ -266,12 +272,9 @@ class Runner:
     def _read(self, _: State, command: c.Read) -> c.Outcome:
         sink = self._sinks[command.sink]
         with self._timed("fence"), naming(sink):
-            try:
-                position = sink.position(command.since)
-                behind = position.marker is not None and position.epoch > command.after
-                ahead = tuple(sink.history(command.after)) if behind else ()
-            except protocol.Superseded as fenced:
-                return c.Overtaken(fenced.current_fence)
+            position = sink.position(command.since)
+            behind = position.marker is not None and position.epoch > command.after
+            ahead = tuple(sink.history(command.after)) if behind else ()
         faults.fire(faults.Point.READ_AFTER)
         recorded_identity = command.since.identity if command.since else position.identity
         doubted = recorded_identity != position.identity or any(event.fatal for event in position.disturbances)
@@ -421,10 +424,6 @@ class Runner:
                 prepared = self._prepared_in(sink, batch, command)
             except TooLargeForDriver as error:
                 raise refuse("E521", sink=command.sink, epoch=command.number, reason=str(error)) from error
-            except protocol.Superseded as fenced:
-                return c.Overtaken(fenced.current_fence)
-            except protocol.Conflict as conflict:
-                return self._taken_back(conflict)
             self._prepared[command.sink] = prepared
             counted = batch.digest()
         times = batch.times() if command.clock and isinstance(batch, TellsTime) else NO_TIMES
@@ -448,14 +447,7 @@ class Runner:
         recorder = LedgerAttachment(self._ledger, state.job.offer, tuple(self.phases.items())) if carries else None
         faults.fire(faults.Point.COMMIT_BEFORE)
         with self._timed("commit"), naming(sink):
-            try:
-                receipt, *sibling_receipts = self._committed_in(sink, command, recorder)
-            except protocol.Superseded as fenced:
-                return c.Overtaken(fenced.current_fence)
-            except protocol.OutcomeUnknown as lost:
-                return c.Unknown(lost.reason)
-            except protocol.Conflict as conflict:
-                return self._taken_back(conflict)
+            receipt, *sibling_receipts = self._committed_in(sink, command, recorder)
         for marker in (command.marker, *command.sibling_markers):
             self._prepared.pop(marker.sink, None)
         faults.fire(faults.Point.COMMIT_AFTER)
@@ -494,12 +486,7 @@ class Runner:
         for marker in (command.marker, *command.sibling_markers):
             sink = self._sinks[marker.sink]
             with self._timed("look up"), naming(sink):
-                try:
-                    receipts.append(sink.look_up(marker))
-                except protocol.Superseded as fenced:
-                    return c.Overtaken(fenced.current_fence)
-                except protocol.OutcomeUnknown as lost:
-                    return c.Unknown(lost.reason)
+                receipts.append(sink.look_up(marker))
         faults.fire(faults.Point.LOOK_UP_AFTER)
         receipt, *sibling_receipts = receipts
         there = [sibling for sibling in sibling_receipts if sibling]

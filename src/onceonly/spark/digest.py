@@ -360,7 +360,7 @@ def _installed() -> bool:
 
 
 def _digest(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], rows: int) -> Digest:
-    if rows >= _MANY and _side_by_side():
+    if rows >= _MANY and find_spec("numpy"):
         return _many(parts, columns, rows)
     hashes = _few(parts, columns, rows)
     return Digest(rows, sum(each >> 32 for each in hashes), sum(each & 0xFFFFFFFF for each in hashes))
@@ -431,11 +431,6 @@ def _hashes(values: Array, seeds: Words) -> Words:
     return of_values(data, ends[:-1], np.diff(ends), seeds)
 
 
-@cache
-def _side_by_side() -> bool:
-    return find_spec("numpy") is not None
-
-
 def _encoding(kind: DataType) -> Encode | None:
     """Return the encoding of a type's values for Spark's hash."""
     from pyspark.sql import types as t
@@ -468,12 +463,7 @@ def _raw(array: Array, width: int) -> Array:
     return pa.Array.from_buffers(pa.binary(width), len(array), array.buffers()[:2], array.null_count, array.offset)
 
 
-def _fours(array: Array) -> Array:
-    return _raw(array, 4)
-
-
-def _eights(array: Array) -> Array:
-    return _raw(array, 8)
+_fours, _eights = partial(_raw, width=4), partial(_raw, width=8)
 
 
 def _integers(array: Array) -> Array:
