@@ -19,7 +19,7 @@ from benchmarks.data import table
 from benchmarks.model import Bar, Pair, Result
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
@@ -82,7 +82,7 @@ class Lived:
         """One epoch more."""
         offer = self._offer(self.epochs)
         if self._state is None:
-            state = coordinator.start(self._name, (self._sink.id,), "benchmark", offer)
+            state = coordinator.start(Job(self._name, (self._sink.id,), "benchmark", offer))
         else:
             state = coordinator.resume(self._state, offer)
         began = time.perf_counter()

@@ -8,7 +8,7 @@ from tests.core.stories import cut, offer
 
 from onceonly import Storage, exactly_once
 from onceonly.machine import coordinator
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -26,7 +26,7 @@ class Healthy:
 
     def writes(self, number: int) -> None:
         offered = offer(cut((number - 1) * 10 if number > 1 else None, number * 10), number - 1)
-        started = coordinator.start("orders", (self.sink.id,), "f00d ann@production:1 app-1", offered)
+        started = coordinator.start(Job("orders", (self.sink.id,), "f00d ann@production:1 app-1", offered))
         state = coordinator.resume(self._state, offered) if self._state else started
         rows = pa.table({"id": pa.array(range((number - 1) * 10, number * 10), pa.int64())})
         self._state = self._runner.run(state, ArrowBatch(rows))

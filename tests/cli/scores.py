@@ -14,7 +14,7 @@ from tests.panes.making import made
 from onceonly.machine import coordinator
 from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime.runner import Runner
@@ -78,7 +78,7 @@ class Scores:
                 said: dict[str, Any] = {"divided": True, "windows": windows}
                 said["noting"] = EventTimeConfig("rows", "integer", "number")
                 ids = tuple(sink.id for sink in sinks)
-                state = coordinator.start("orders", ids, secrets.token_hex(4), offer, **said)
+                state = coordinator.start(Job("orders", ids, secrets.token_hex(4), offer, **said))
             else:
                 state = coordinator.resume(state, offer)
             state = runner.run(state, Events(rows, stepping))

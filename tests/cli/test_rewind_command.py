@@ -21,6 +21,7 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
 from onceonly.machine.rewind import CutBack, RewindRequest
+from onceonly.machine.state import Job as MachineJob
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.replay.rewind import Pipeline as RewoundPipeline
@@ -81,7 +82,7 @@ class Job:
         if state:
             return coordinator.resume(state, offer)
         names = tuple(sink.id for sink in self.pipeline.sinks())
-        return coordinator.start("orders", names, f"driver {offer.lineage.batch_id}", offer, stages=True)
+        return coordinator.start(MachineJob("orders", names, f"driver {offer.lineage.batch_id}", offer, stages=True))
 
     def _logs(self, number: int) -> None:
         offer, storage = self.offer(number), self.checkpoint

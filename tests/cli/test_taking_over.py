@@ -16,7 +16,7 @@ from tests.core.stories import cut, offer
 from onceonly.errors import IdentityError
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.digests import Digest
@@ -100,7 +100,7 @@ def offers(job: OldJob, what: Offer, first: int) -> State:
     """Start the query with ``exactly_once`` on the old job's checkpoint; its batch is ``what``."""
     sink, ledger = DeltaSink(job.path), SqlLedger(str(ledger_of(job)))
     try:
-        state = coordinator.start("orders", (sink.id,), secrets.token_hex(4), what)
+        state = coordinator.start(Job("orders", (sink.id,), secrets.token_hex(4), what))
         return Runner([sink], ledger).run(state, Executable(pa.table({"id": range(first, first + 10)})))
     finally:
         sink.close()

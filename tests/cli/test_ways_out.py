@@ -32,7 +32,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.acceptance import applicable
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import kafka_identity
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import remedies
@@ -75,7 +75,7 @@ class Executable(ArrowBatch):
 def write(sinks: Sequence[Sink], ledger: Ledger, root: Path, what: Offer, table: pa.Table, **options: object) -> State:
     """Start a query whose first batch is ``what``."""
     ids = tuple(sink.id for sink in sinks)
-    state = coordinator.start("orders", ids, secrets.token_hex(4), what, **options)  # type: ignore[arg-type]
+    state = coordinator.start(Job("orders", ids, secrets.token_hex(4), what, **options))  # type: ignore[arg-type]
     return Runner(sinks, ledger, staging=StagedEpochs(str(root / "staging"), "orders", sinks)).run(
         state, Executable(table)
     )
@@ -1096,7 +1096,7 @@ def test_a_delta_table_that_was_replaced_is_deleted_and_filled_by_what_is_printe
         what = replace(what, lineage=replace(what.lineage, checkpoint=(tmp_path / "checkpoint").as_uri()))
         sinks = [DeltaSink(str(first), key=key), DeltaSink(str(second))]
         staging = StagedEpochs(str(tmp_path / "staging"), "orders", sinks, 9)
-        state = coordinator.start("orders", tuple(sink.id for sink in sinks), "driver", what, stages=True)
+        state = coordinator.start(Job("orders", tuple(sink.id for sink in sinks), "driver", what, stages=True))
         Runner(sinks, ledger, staging=staging).run(state, ArrowBatch(rows(number)))
 
     for number in (1, 2, 3):

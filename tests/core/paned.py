@@ -22,7 +22,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime import shared_transaction
@@ -147,12 +147,12 @@ class Query:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
                 how: dict[str, Any] = {
-                    "together": shared_transaction.transaction_groups(self.sinks),
+                    "transaction_groups": shared_transaction.transaction_groups(self.sinks),
                     "divided": True,
                     "noting": EventTimeConfig("function", "ms", "at"),
                     "windows": self.windows,
                 }
-                state = coordinator.start("orders", ids, owner, offer_of(number, said), **how)
+                state = coordinator.start(Job("orders", ids, owner, offer_of(number, said), **how))
             else:
                 state = coordinator.resume(self.state, offer_of(number, said))
             self.state = self.runner.run(state, WindowedRows(rows(number) if rows else said.rows, self.stepping))

@@ -16,7 +16,7 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.division_rules import MaxBad
 from onceonly.machine.facts import Offer
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import operator, shared_transaction
 from onceonly.runtime.runner import Runner
@@ -109,8 +109,11 @@ class Driver:
         for number in numbers:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                said = {"stages": len(ids) == 1, "together": shared_transaction.transaction_groups(self.sinks)}
-                state = coordinator.start("orders", ids, owner, offered(number), **said)
+                said = {
+                    "stages": len(ids) == 1,
+                    "transaction_groups": shared_transaction.transaction_groups(self.sinks),
+                }
+                state = coordinator.start(Job("orders", ids, owner, offered(number), **said))
             else:
                 state = coordinator.resume(self.state, offered(number))
             self.state = self.runner.run(state, ArrowBatch(table or rows(number)))
@@ -144,10 +147,10 @@ class WideDriver(Driver):
                 said = {
                     "max_bad": max_bad,
                     "aside": self.aside,
-                    "together": shared_transaction.transaction_groups(self.sinks),
+                    "transaction_groups": shared_transaction.transaction_groups(self.sinks),
                     "divided": True,
                 }
-                state = coordinator.start("orders", named, owner, offered(wide.number), **said)
+                state = coordinator.start(Job("orders", named, owner, offered(wide.number), **said))
             else:
                 state = coordinator.resume(self.state, offered(wide.number))
             self.state = self.runner.run(state, wide)

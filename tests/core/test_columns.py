@@ -15,6 +15,7 @@ from onceonly import faults
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.admission import columns_changed, columns_to_record
+from onceonly.machine.state import Job
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Columns, Epoch, Marker, OutputColumns
@@ -33,7 +34,7 @@ def writes(driver: Driver, number: int, columns: Columns) -> Epoch:
     offer = replace(offered(number), columns=whole(columns) if columns else ())
     if driver.state is None:
         ids = tuple(sink.id for sink in driver.sinks)
-        state = coordinator.start("orders", ids, secrets.token_hex(4), offer, stages=len(ids) == 1)
+        state = coordinator.start(Job("orders", ids, secrets.token_hex(4), offer, stages=len(ids) == 1))
     else:
         state = coordinator.resume(driver.state, offer)
     driver.state = driver.runner.run(state, ArrowBatch(rows(number)))

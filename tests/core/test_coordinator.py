@@ -12,7 +12,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
 from onceonly.machine.source_order import kafka_identity
-from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, State
+from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Job, State
 from onceonly.machine.writer_progress import TimedMarker, WriterSet
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
@@ -31,7 +31,7 @@ class Machine:
     """A state with the commands it has asked for; notes and waits are carried out in passing."""
 
     def __init__(self, offered: Offer | None, state: State | None = None) -> None:
-        self.state = state or coordinator.start("orders", (SINK,), "us", offered)
+        self.state = state or coordinator.start(Job("orders", (SINK,), "us", offered))
         self.events: list[EventKind] = []
         self.waits = 0
 
@@ -348,7 +348,7 @@ def test_a_foreign_marker_that_a_look_shows_is_refused_before_any_fence():
 
 def test_an_outcome_that_answers_nothing_is_an_error():
     with pytest.raises(TypeError, match="does not answer"):
-        coordinator.apply(coordinator.start("orders", (SINK,), "us", NEXT), c.Installed())
+        coordinator.apply(coordinator.start(Job("orders", (SINK,), "us", NEXT)), c.Installed())
 
 
 def test_a_sink_behind_by_an_epoch_whose_bytes_were_never_staged_stops_the_query():
@@ -357,7 +357,7 @@ def test_a_sink_behind_by_an_epoch_whose_bytes_were_never_staged_stops_the_query
     refused = {None: "E219", "file:/staging/2": None}
     for manifest, code in refused.items():
         line = changed(*ahead, manifest=manifest)
-        machine = Machine(None, coordinator.start("orders", (SINK, other), "us", None))
+        machine = Machine(None, coordinator.start(Job("orders", (SINK, other), "us", None)))
         machine.hears(c.Probed((fence, fence)), c.Recalled(recorded(line[0])), c.Installed(), c.Installed())
         machine.hears(reading(line[0], known=line[0]), reading(line[1], known=line[0], ahead=line[1:], sink=other))
         if code:
@@ -372,7 +372,7 @@ def test_a_word_on_time_that_cannot_go_on_is_refused_once_other_writers_are_know
     found = {}
     for unit in counted:
         time = EventTimeConfig("function", "integer", writers=WriterSet())
-        machine = Machine(NEXT, coordinator.start("orders", (SINK,), "us", NEXT, noting=time))
+        machine = Machine(NEXT, coordinator.start(Job("orders", (SINK,), "us", NEXT, noting=time)))
         machine.opens().hears(c.Done())
         assert isinstance(machine.asks, c.Poll)
         machine.hears(c.Polled((TimedMarker("shipments", 4, EpochTime(unit, 7, 7, 9)),)))  # type: ignore[arg-type]

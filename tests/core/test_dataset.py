@@ -23,7 +23,7 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator, event_time, writer_progress
 from onceonly.machine.event_time import EventTimeConfig, PreviousTime
 from onceonly.machine.rewind import RewindRequest
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.machine.writer_progress import TimedMarker, WriterSet
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.row_times import NO_TIMES
@@ -83,7 +83,7 @@ class Writer:
         batch = replace(batch, lineage=replace(made, batch_timestamp_ms=at))
         if self.state is None:
             ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-            state = coordinator.start(self.name, ids, owner, batch, noting=self.noting)
+            state = coordinator.start(Job(self.name, ids, owner, batch, noting=self.noting))
         else:
             state = coordinator.resume(self.state, batch)
         self.state = None

@@ -17,6 +17,7 @@ from onceonly.errors import ConfigurationError
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.division_rules import rows_in, unbalanced
+from onceonly.machine.state import Job
 from onceonly.protocol.batch import AsOf
 from onceonly.quality.spark_dedupe import firsts, repeated
 from onceonly_checkpoints import chain
@@ -163,7 +164,7 @@ def staged(machine: Machine) -> c.Stage:
 
 
 def divided(offered: Any = NEXT) -> Machine:
-    return Machine(offered, coordinator.start("orders", (SINK,), "us", offered, divided=True))
+    return Machine(offered, coordinator.start(Job("orders", (SINK,), "us", offered, divided=True)))
 
 
 def test_ids_are_compared_with_what_stood_before_the_epoch_by_the_engines_clock() -> None:

@@ -18,7 +18,7 @@ from onceonly.machine import coordinator, in_doubt
 from onceonly.machine.commands import Probed
 from onceonly.machine.facts import Offer, PeekFacts
 from onceonly.machine.in_doubt import GRACE_S, patience_ms
-from onceonly.machine.state import Phase, State
+from onceonly.machine.state import Job, Phase, State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import runs
 from onceonly.runtime.remedies import open_epoch
@@ -29,7 +29,7 @@ from onceonly_sinks.memory import MemorySink
 
 
 def opening(offered_: Offer, owner: str) -> State:
-    return coordinator.start("orders", ("memory:a",), owner, offered_)
+    return coordinator.start(Job("orders", ("memory:a",), owner, offered_))
 
 
 def runner(pipeline: Pipeline) -> Runner:

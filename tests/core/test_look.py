@@ -12,6 +12,7 @@ from onceonly.errors import IdentityError
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Adopt, Offer
+from onceonly.machine.state import Job
 from onceonly.protocol import Peek
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
@@ -33,7 +34,7 @@ def looks(
     ahead: tuple[Epoch, ...] | None = None,
 ) -> c.Command:
     """What is asked for once the sinks were looked at; events and the ledger's answers are heard in passing."""
-    state = coordinator.start("orders", sinks, "us", offered, adopt=adopt)
+    state = coordinator.start(Job("orders", sinks, "us", offered, adopt=adopt))
     known: EpochRecord | None = recorded(head) if head else None
     answers = [c.Probed((Fence(1, "them"),) * len(sinks)), c.Recalled(known)]
     for answer in (*answers, c.Looked(sights, ahead)):
@@ -155,14 +156,14 @@ def test_an_adoption_without_a_lineage_is_left_to_the_fence_where_the_ledger_is_
 
 
 def test_nothing_is_looked_at_without_a_batch():
-    state = coordinator.start("orders", (SINK,), "us", None)
+    state = coordinator.start(Job("orders", (SINK,), "us", None))
     state = coordinator.apply(state, c.Probed((None,)))
     state = coordinator.apply(state, c.Recalled(recorded(TWO)))
     assert isinstance(coordinator.next(state), c.Install)
 
 
 def test_what_a_look_found_is_read_again_under_the_fence():
-    state = coordinator.start("orders", (SINK,), "us", offer(TWO.written, 1))
+    state = coordinator.start(Job("orders", (SINK,), "us", offer(TWO.written, 1)))
     for answer in (
         c.Probed((None,)),
         c.Recalled(recorded(TWO)),
@@ -186,7 +187,8 @@ def test_a_copy_that_is_refused_does_not_stop_a_healthy_driver(tmp_path, own_led
     ledger = SqlLedger(str(tmp_path / "other.db")) if own_ledger else pipeline.ledger
     with pytest.raises(IdentityError, match="E211"):
         copy_of(pipeline, ledger).run(
-            coordinator.start("orders", ("memory:a",), "copy", offer(cut(None, 10), 0, query="q2")), ArrowBatch(rows(1))
+            coordinator.start(Job("orders", ("memory:a",), "copy", offer(cut(None, 10), 0, query="q2"))),
+            ArrowBatch(rows(1)),
         )
     assert driver.sinks[0].fence() == fence
     assert [record.epoch.number for record in ledger.epochs("orders")] == [1, 2]  # what the message prints works
@@ -200,7 +202,8 @@ def test_a_refused_copy_leaves_no_generation_in_the_events(tmp_path):
     pipeline.driver().writes(1)
     with pytest.raises(IdentityError, match="E211"):
         copy_of(pipeline, pipeline.ledger).run(
-            coordinator.start("orders", ("memory:a",), "copy", offer(cut(None, 10), 0, query="q2")), ArrowBatch(rows(1))
+            coordinator.start(Job("orders", ("memory:a",), "copy", offer(cut(None, 10), 0, query="q2"))),
+            ArrowBatch(rows(1)),
         )
     assert pipeline.ledger.events("orders")[-1].generation == 0
 
@@ -210,7 +213,7 @@ def refuses(pipeline: Pipeline, offered: Offer, code: str, ledger: SqlLedger) ->
     stood = [sink.fence() for sink in pipeline.sinks_open()]
     with pytest.raises(IdentityError, match=code):
         copy_of(pipeline, ledger).run(
-            coordinator.start("orders", tuple(f"memory:{name}" for name in pipeline.stores), "copy", offered),
+            coordinator.start(Job("orders", tuple(f"memory:{name}" for name in pipeline.stores), "copy", offered)),
             ArrowBatch(rows(1)),
         )
     assert [sink.fence() for sink in pipeline.sinks_open()] == stood

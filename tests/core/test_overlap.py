@@ -19,7 +19,7 @@ from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import BatchFacts, NeedsInputFiles, NewEpoch, Offer, Refusal, Skip
 from onceonly.machine.overlap import held_files, repeats, unfit
 from onceonly.machine.source_order import kafka_identity
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol.batch import ArrowBatch, FileTrim, OffsetTrim, RecordedInputFiles, Span, plain
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
@@ -433,7 +433,7 @@ class Pipeline:
         sinks = self.sinks()
         runner = Runner(sinks, self.ledger, staging=StagedEpochs(str(self.root / "staging"), "orders", sinks))
         ids = tuple(sink.id for sink in sinks)
-        state = coordinator.start("orders", ids, secrets.token_hex(4), offered, overlap="trim")
+        state = coordinator.start(Job("orders", ids, secrets.token_hex(4), offered, overlap="trim"))
         return runner.run(state, ArrowBatch(rows(first, end)))
 
     def offsets(self) -> list[list[int]]:

@@ -15,7 +15,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.comparison import decide_batch
 from onceonly.machine.facts import NewEpoch, Offer, OnRefresh, Refusal
 from onceonly.machine.overlap import held_files
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence
@@ -130,7 +130,7 @@ def test_input_that_is_gone_stops_a_refresh_too():
 
 
 def driven(offered: Offer, on_refresh: OnRefresh, *outcomes: c.Outcome) -> State:
-    state = coordinator.start("orders", (SINK,), "us", offered, on_refresh=on_refresh)
+    state = coordinator.start(Job("orders", (SINK,), "us", offered, on_refresh=on_refresh))
     for outcome in outcomes:
         while isinstance(coordinator.next(state), c.Note):
             state = coordinator.apply(state, c.Done())

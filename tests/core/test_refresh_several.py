@@ -19,7 +19,7 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer, OnRefresh
 from onceonly.machine.rewind import Origin, OriginKind, RewindRequest, Step
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.replay import rewind
 from onceonly.runtime import operator
@@ -61,7 +61,7 @@ def begins_anew(
         offered = refreshed(number, last, proven=proven)
         if driver.state is None:
             ids = tuple(sink.id for sink in driver.sinks)
-            state = coordinator.start("orders", ids, secrets.token_hex(4), offered, on_refresh=on_refresh)
+            state = coordinator.start(Job("orders", ids, secrets.token_hex(4), offered, on_refresh=on_refresh))
         else:
             state = coordinator.resume(driver.state, offered)
         driver.state = driver.runner.run(state, ArrowBatch(ANEW if number == 0 else rows(number)))
@@ -142,7 +142,7 @@ def test_a_second_refresh_begins_a_third_series(pipeline: Pipeline) -> None:
     again = replace(refreshed(0, 3), lineage=lineage(0, "q3"), earlier_checkpoints=(PreviousBatch(was, at(4)),))
     driver = pipeline.driver()
     ids = tuple(sink.id for sink in driver.sinks)
-    state = coordinator.start("orders", ids, "third", again, on_refresh="replace")
+    state = coordinator.start(Job("orders", ids, "third", again, on_refresh="replace"))
     driver.runner.run(state, ArrowBatch(rows(7)))
     holds(pipeline, list(range(60, 70)), epochs=5, series=5)
 
@@ -156,7 +156,7 @@ def test_an_operator_lets_the_next_query_replace_and_the_one_after_it_not(pipeli
     holds(pipeline, NEW, epochs=5, series=5)
     driver = pipeline.driver()
     other = replace(refreshed(0, 3, proven=False), lineage=lineage(0, "q9"))
-    state = coordinator.start("orders", tuple(sink.id for sink in driver.sinks), "other", other)
+    state = coordinator.start(Job("orders", tuple(sink.id for sink in driver.sinks), "other", other))
     with pytest.raises(OnceOnlyError) as refused:
         driver.runner.run(state, ArrowBatch(ANEW))
     assert refused.value.code == "E211"

@@ -12,6 +12,7 @@ from onceonly.errors import ConfigurationError, FencedOut
 from onceonly.machine import coordinator
 from onceonly.machine.callback_rules import Call, Entering, Holder, decide_call, decide_entry
 from onceonly.machine.facts import Refusal
+from onceonly.machine.state import Job
 from onceonly.protocol.batch import ArrowBatch, ArrowRows
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
@@ -220,7 +221,7 @@ def test_a_callback_that_outlives_its_run_stops_at_its_next_step_and_the_next_ru
 
     def write(who: Holder, table: pa.Table) -> None:
         runner = Runner([sink], ledger, guard=lambda: runs.check(who))
-        start = coordinator.start("orders", (sink.id,), who.run_id, offered(1))
+        start = coordinator.start(Job("orders", (sink.id,), who.run_id, offered(1)))
         try:
             with runs.writing(who, 0, 0):
                 runner.run(start, ArrowBatch(table))

@@ -24,7 +24,7 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator, in_doubt
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.rewind import RewindRequest
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.row_times import NoEventTime
 from onceonly.replay import publication, rewind
@@ -62,10 +62,10 @@ class Query:
             if self.state is None:
                 ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
                 said: dict[str, Any] = {
-                    "together": shared_transaction.transaction_groups(self.sinks),
+                    "transaction_groups": shared_transaction.transaction_groups(self.sinks),
                     "noting": self.noting,
                 }
-                state = coordinator.start("orders", ids, owner, offered(number), **said)
+                state = coordinator.start(Job("orders", ids, owner, offered(number), **said))
             else:
                 state = coordinator.resume(self.state, offered(number))
             self.state = self.runner.run(state, ArrowBatch(ids_of(number) if table is None else table))

@@ -89,14 +89,14 @@ def test_rows_in_memory_say_of_time_what_they_hold() -> None:
 
 
 def test_rows_in_memory_are_no_answer_where_they_must_last() -> None:
-    state = coordinator.start("orders", NAMES, "us", offer(cut(None, 10), 0), together=PAIR)
+    state = coordinator.start(Job("orders", NAMES, "us", offer(cut(None, 10), 0), transaction_groups=PAIR))
     staged = replace(state, phase=Phase.STAGE)
     with pytest.raises(OutOfPhase, match="outlive"):
         coordinator.apply(staged, c.Staged(None, 7, Digest(7)))
 
 
 def test_what_is_prepared_and_committed_says_what_is_in_the_same_transaction() -> None:
-    state = coordinator.start("orders", NAMES, "us", offer(cut(None, 10), 0), together=PAIR)
+    state = coordinator.start(Job("orders", NAMES, "us", offer(cut(None, 10), 0), transaction_groups=PAIR))
     asked = []
     state = replace(state, phase=Phase.STAGE, opening=replace(state.opening, fence=Fence(1, "us")))
     state = replace(state, work=replace(state.work, number=1))
@@ -236,7 +236,7 @@ def test_a_sink_that_was_behind_before_they_shared_a_transaction_is_brought_to_t
     driver = pipeline.driver()
     driver.writes(1)
     apart = pipeline.driver()  # as it was before: a transaction for each, and files between them
-    state = coordinator.start("orders", tuple(sink.id for sink in apart.sinks), "apart", offered(2))
+    state = coordinator.start(Job("orders", tuple(sink.id for sink in apart.sinks), "apart", offered(2)))
     faults.arm(Point.COMMIT_AFTER, crash)
     with pytest.raises(Crash):
         apart.runner.run(state, ArrowBatch(rows(2)))

@@ -16,6 +16,7 @@ from onceonly.machine import coordinator, division_rules, event_time
 from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import PreviousClock, Replays
+from onceonly.machine.state import Job
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.row_times import RowTimes
 from onceonly.runtime import time_callback
@@ -125,7 +126,7 @@ def test_windows_that_wait_with_late_rows_go_on_so_once_that_is_said_as_it_is_pr
 def paned(windows: WindowsConfig | None, last: Epoch, noting: EventTimeConfig | None = None) -> Machine:
     """A machine that has opened after an epoch, and says what it does with the next batch."""
     said: dict[str, Any] = {"divided": True, "windows": windows, "noting": noting}
-    return Machine(NEXT, coordinator.start("orders", (SINK,), "us", NEXT, **said)).opens(last)
+    return Machine(NEXT, coordinator.start(Job("orders", (SINK,), "us", NEXT, **said))).opens(last)
 
 
 def test_a_pipeline_of_windows_stops_before_anything_is_written_where_they_are_others() -> None:

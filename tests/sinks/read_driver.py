@@ -16,6 +16,7 @@ import pyarrow as pa
 from tests.core.several import offered
 
 from onceonly.machine import coordinator
+from onceonly.machine.state import Job
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import shared_transaction
@@ -74,7 +75,13 @@ def main(argv: Sequence[str]) -> int:
         if state is None:
             names, owner = tuple(sink.id for sink in sinks), secrets.token_hex(8)
             started = coordinator.start(
-                PIPELINE, names, owner, offered(number), together=shared_transaction.transaction_groups(sinks)
+                Job(
+                    PIPELINE,
+                    names,
+                    owner,
+                    offered(number),
+                    transaction_groups=shared_transaction.transaction_groups(sinks),
+                )
             )
         else:
             started = coordinator.resume(state, offered(number))

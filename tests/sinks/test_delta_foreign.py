@@ -16,6 +16,7 @@ from onceonly.api.guarantee import GuaranteeInputs, explain
 from onceonly.audit import AuditResult, Verdict, audit
 from onceonly.errors import ConfigurationError, IdentityError
 from onceonly.machine import coordinator
+from onceonly.machine.state import Job
 from onceonly.protocol import Prepared
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.registry import sink_from_address
@@ -174,11 +175,11 @@ def test_what_passes_within_a_run_and_before_an_opening_is_an_event_of_the_pipel
     path, ledger = tmp_path / "rows", SqlLedger(str(tmp_path / "ledger.db"))
     sink = DeltaSink(path, external_changes="deletes")
     runner = Runner([sink], ledger)
-    state = runner.run(coordinator.start("orders", (sink.id,), "one", offered(1)), ArrowBatch(rows(1)))
+    state = runner.run(coordinator.start(Job("orders", (sink.id,), "one", offered(1))), ArrowBatch(rows(1)))
     DeltaTable(path).delete("id = 3")
     state = runner.run(coordinator.resume(state, offered(2)), ArrowBatch(rows(2)))
     DeltaTable(path).delete("id = 4")
-    runner.run(coordinator.start("orders", (sink.id,), "two", offered(3)), ArrowBatch(rows(3)))
+    runner.run(coordinator.start(Job("orders", (sink.id,), "two", offered(3))), ArrowBatch(rows(3)))
     sink.close()
     told = [(event.epoch, event.reason) for event in ledger.events("orders") if event.kind is EventKind.EXTERNAL_CHANGE]
     assert told == [
@@ -277,7 +278,7 @@ def test_rows_that_went_with_an_accepted_change_are_not_missed_in_sum(tmp_path: 
 
 def write(sink: DeltaSink, ledger: SqlLedger, number: int) -> None:
     """Write an epoch of ten rows under a driver of its own."""
-    state = coordinator.start("orders", (sink.id,), f"driver {number}", offered(number))
+    state = coordinator.start(Job("orders", (sink.id,), f"driver {number}", offered(number)))
     Runner([sink], ledger).run(state, ArrowBatch(rows(number)))
 
 

@@ -18,7 +18,7 @@ from tests.sinks.variants import BOTH_WAYS
 
 from onceonly.errors import ConfigurationError, DestinationError, OnceOnlyError
 from onceonly.machine import coordinator
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol import Conflict, Superseded, Task
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
@@ -66,7 +66,7 @@ class Driver:
     def writes(self, number: int, batch: ArrowBatch) -> State:
         offered = offer(cut((number - 1) * 10 or None, number * 10), number - 1)
         if self.state is None:
-            state = coordinator.start(self.pipeline, (self.sink.id,), secrets.token_hex(4), offered)
+            state = coordinator.start(Job(self.pipeline, (self.sink.id,), secrets.token_hex(4), offered))
         else:
             state = coordinator.resume(self.state, offered)
         self.state = self.runner.run(state, batch)

@@ -18,6 +18,7 @@ from onceonly.errors import IdentityError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
+from onceonly.machine.state import Job as MachineJob
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
@@ -52,7 +53,9 @@ class Job:
             sinks = [PostgresSink(self.dsn, NAMES[0], **self.options), PostgresSink(self.dsn, NAMES[1])]
             staging = StagedEpochs(str(self.root / "staging"), "orders", sinks, 9)
             ids = tuple(sink.id for sink in sinks)
-            state = coordinator.start("orders", ids, f"driver {number}", _offered(number, self.checkpoint), stages=True)
+            state = coordinator.start(
+                Job("orders", ids, f"driver {number}", _offered(number, self.checkpoint), stages=True)
+            )
             try:
                 Runner(sinks, self.ledger, staging=staging).run(state, ArrowBatch(rows(number)))
             finally:
@@ -185,7 +188,9 @@ class Alone:
     def writes(self, *numbers: int) -> None:
         for number in numbers:
             sink = PostgresSink(self.dsn, "single", **self.options)
-            state = coordinator.start("orders", (sink.id,), f"driver {number}", _offered(number, self.checkpoint))
+            state = coordinator.start(
+                MachineJob("orders", (sink.id,), f"driver {number}", _offered(number, self.checkpoint))
+            )
             try:
                 Runner([sink], self.ledger).run(state, ArrowBatch(rows(number)))
             finally:

@@ -17,6 +17,7 @@ from onceonly.event_time import TimeReader
 from onceonly.machine import coordinator
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer
+from onceonly.machine.state import Job
 from onceonly.protocol import ReadsRows, Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch
@@ -136,7 +137,7 @@ def test_rows_at_5_and_9_that_were_planned_at_100_are_noted_by_each_way_as_it_sa
     stored: Stored, noting: EventTimeConfig, said: int
 ) -> None:
     query = Query(stored, noting)
-    state = coordinator.start("orders", (query.sinks[0].id,), "owner", planned(100, watermark=4), noting=noting)
+    state = coordinator.start(Job("orders", (query.sinks[0].id,), "owner", planned(100, watermark=4), noting=noting))
     query.runner.run(state, batch_of(5, 9))
     (epoch,) = stored.epochs()
     assert epoch.time is not None

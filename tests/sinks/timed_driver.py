@@ -130,7 +130,14 @@ def _next(state: State | None, sinks: Sequence[Sink], number: int) -> State:
         return coordinator.resume(state, offered(number))
     names, owner = tuple(sink.id for sink in sinks), secrets.token_hex(8)
     return coordinator.start(
-        PIPELINE, names, owner, offered(number), together=shared_transaction.transaction_groups(sinks), noting=_NOTING
+        Job(
+            PIPELINE,
+            names,
+            owner,
+            offered(number),
+            transaction_groups=shared_transaction.transaction_groups(sinks),
+            noting=_NOTING,
+        )
     )
 
 

@@ -21,7 +21,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.estimate import Past
 from onceonly.machine.event_time import complete_until
 from onceonly.machine.facts import Happening, Offer, Replays
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol import Batch
 from onceonly.runtime import events, runs, shared_transaction
 from onceonly.spark import frames
@@ -92,22 +92,24 @@ class Epochs:
         arguments = self._arguments
         if opening.state is None:
             state = coordinator.start(
-                opening.pipeline,
-                arguments.ids,
-                runs.owner(opening.application),
-                offer,
-                adopt=arguments.recovery.adopts,
-                overlap=arguments.recovery.overlap,
-                stages=arguments.storage.stages,
-                on_refresh=arguments.recovery.on_refresh,
-                max_bad=arguments.division.max_bad if arguments.division else None,
-                together=shared_transaction.transaction_groups(arguments.sinks),
-                divided=arguments.divided,
-                noting=arguments.event_time.noting if arguments.event_time else None,
-                windows=arguments.windows.windows(opening.windows[1])
-                if arguments.windows and opening.windows
-                else None,
-                aside=arguments.division.aside if arguments.division else (),
+                Job(
+                    opening.pipeline,
+                    arguments.ids,
+                    runs.owner(opening.application),
+                    offer,
+                    adopt=arguments.recovery.adopts,
+                    overlap=arguments.recovery.overlap,
+                    stages=arguments.storage.stages,
+                    on_refresh=arguments.recovery.on_refresh,
+                    max_bad=arguments.division.max_bad if arguments.division else None,
+                    transaction_groups=shared_transaction.transaction_groups(arguments.sinks),
+                    divided=arguments.divided,
+                    noting=arguments.event_time.noting if arguments.event_time else None,
+                    windows=arguments.windows.windows(opening.windows[1])
+                    if arguments.windows and opening.windows
+                    else None,
+                    aside=arguments.division.aside if arguments.division else (),
+                )
             )
         else:
             state = coordinator.resume(opening.state, offer)

@@ -34,55 +34,17 @@ from dataclasses import replace
 from onceonly.machine import commands as c
 from onceonly.machine import division_rules
 from onceonly.machine import event_time as times
-from onceonly.machine.division_rules import MaxBad, WindowsConfig
-from onceonly.machine.event_time import EventTimeConfig
-from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
+from onceonly.machine.facts import Offer, OutOfPhase
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.row_times import Clock
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
-from onceonly_checkpoints.model import Adoption
 
 
-def start(
-    pipeline: str,
-    sinks: tuple[str, ...],
-    owner: str,
-    offer: Offer | None,
-    *,
-    adopt: Adopt = None,
-    accepted: Adoption | None = None,
-    dropped: str = "",
-    heals: bool = False,
-    overlap: Overlap = "stop",
-    stages: bool = False,
-    on_refresh: OnRefresh = "stop",
-    max_bad: MaxBad = None,
-    together: tuple[tuple[str, ...], ...] = (),
-    divided: bool = False,
-    noting: EventTimeConfig | None = None,
-    windows: WindowsConfig | None = None,
-    rewound: tuple[str, ...] = (),
-    aside: tuple[str, ...] = (),
-) -> State:
-    """Return the state before an opening. ``owner`` is a fresh random token."""
-    settings = (
-        adopt,
-        accepted,
-        dropped,
-        heals,
-        overlap,
-        stages,
-        on_refresh,
-        max_bad,
-        together,
-        divided,
-        noting,
-        windows,
-    )
-    job = Job(pipeline, sinks, owner, offer, *settings, rewound, aside)
-    return State(Phase.PROBE, job, Opening(Fence(0, owner)))
+def start(job: Job) -> State:
+    """Return the state before an opening. Its job's ``owner`` is a fresh random token."""
+    return State(Phase.PROBE, job, Opening(Fence(0, job.owner)))
 
 
 def resume(state: State, offer: Offer) -> State:

@@ -19,7 +19,7 @@ from onceonly.errors.options import misused
 from onceonly.machine import coordinator
 from onceonly.machine import rewind as rules
 from onceonly.machine.acceptance import GAPS, Stop, applicable
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol import Batch, OutcomeUnknown, Peek, Prepared, ReadsRows, Sink, Superseded
 from onceonly.protocol.capabilities import implements
 from onceonly.replay.source_check import IsThere, SourceAvailability, by_lists, check_source, is_there
@@ -356,7 +356,7 @@ def bring_up(of: Pipeline, planned: RewindPlan, request: rules.RewindRequest, gi
 
 def _open(of: Pipeline, rewound_: tuple[str, ...], restored_epochs: Mapping[str, int]) -> State:
     ids = tuple(sink.id for sink in of.sinks)
-    state = coordinator.start(of.name, ids, runs.owner("onceonly"), None, rewound=rewound_)
+    state = coordinator.start(Job(of.name, ids, runs.owner("onceonly"), None, rewound=rewound_))
     return Runner(of.sinks, of.ledger, sink_epochs=restored_epochs).run(state)
 
 

@@ -14,7 +14,7 @@ from onceonly.errors.options import misused
 from onceonly.machine import coordinator, event_time, opening
 from onceonly.machine.event_time import PreviousTime
 from onceonly.machine.facts import Happening, Refusal
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol import Conflict, OutcomeUnknown, Prepared, Sink, Superseded
 from onceonly.runtime import ledger_sync, remedies, runs, staging
 from onceonly.runtime.runner import Runner
@@ -41,14 +41,16 @@ def opened(
 ) -> State:
     """Fence every driver of a pipeline out, and return its state. ``OnceOnlyError``: it cannot be opened."""
     state = coordinator.start(
-        pipeline,
-        tuple(sink.id for sink in sinks),
-        runs.owner("onceonly"),
-        None,
-        adopt="here" if accepted and accepted.kind is AdoptionKind.FROM_CHECKPOINT else None,
-        accepted=accepted,
-        dropped=dropped,
-        heals=heals,
+        Job(
+            pipeline,
+            tuple(sink.id for sink in sinks),
+            runs.owner("onceonly"),
+            None,
+            adopt="here" if accepted and accepted.kind is AdoptionKind.FROM_CHECKPOINT else None,
+            accepted=accepted,
+            dropped=dropped,
+            heals=heals,
+        )
     )
     return Runner(sinks, ledger).run(state)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from onceonly.machine import callback_rules, coordinator
 from onceonly.machine.facts import Offer, OnRefresh, Refusal
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.model.division import Division
@@ -378,16 +378,18 @@ def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", 
     """
     sinks = bound.sinks[::-1] if bound.turns and driver.number % 2 == 0 else bound.sinks
     state = coordinator.start(
-        PIPELINE,
-        tuple(sink for sink in sinks if sink != left_out),
-        f"owner-{driver.number}{wrapper}",
-        offered,
-        overlap="trim" if bound.trims else "stop",
-        stages=bound.stages,
-        on_refresh=bound.on_refresh,
-        together=(bound.group,) if bound.group else (),
-        divided=bool(bound.outputs or bound.bad or bound.keeper),
-        noting=BY_RECORDS,
-        windows=WINDOWS if bound.windows else None,
+        Job(
+            PIPELINE,
+            tuple(sink for sink in sinks if sink != left_out),
+            f"owner-{driver.number}{wrapper}",
+            offered,
+            overlap="trim" if bound.trims else "stop",
+            stages=bound.stages,
+            on_refresh=bound.on_refresh,
+            transaction_groups=(bound.group,) if bound.group else (),
+            divided=bool(bound.outputs or bound.bad or bound.keeper),
+            noting=BY_RECORDS,
+            windows=WINDOWS if bound.windows else None,
+        )
     )
     return replace(state, opening=replace(state.opening, fence=Fence(driver.floor, state.job.owner)))

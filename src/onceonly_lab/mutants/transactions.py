@@ -14,7 +14,7 @@ from onceonly import faults
 from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.protocol import Attempt, Batch, OutcomeUnknown, Prepared, Recorder, Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.row_times import Clock, RowTimes
@@ -259,7 +259,7 @@ def another_environment(world: Stores) -> None:
     sink = MemorySink("another environment")
     with closing(SqlLedger(str(world.folder / "another.db"))) as ledger:
         for opening in range(_OPENINGS):
-            state = coordinator.start(PIPELINE, (sink.id,), f"another-{opening}", None)
+            state = coordinator.start(Job(PIPELINE, (sink.id,), f"another-{opening}", None))
             Runner([sink], ledger, staging=world.staging([sink])).run(state)
     world.recorder.fault("another environment opens a pipeline of the same name")
 

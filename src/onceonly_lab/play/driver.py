@@ -14,7 +14,7 @@ from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.machine import callback_rules, coordinator
 from onceonly.machine.facts import Offer
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.runtime import shared_transaction
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.spark import Checkpoint, Planned
@@ -189,17 +189,19 @@ class Driver(Turns):
         """The state of a new opening."""
         world, schedule = self.world, self.world.schedule
         return coordinator.start(
-            PIPELINE,
-            world.sinks,
-            world.owner(self.process),
-            offer,
-            overlap="trim" if schedule.trims else "stop",
-            stages=schedule.stages,
-            on_refresh="replace" if schedule.replaces else "stop",
-            together=shared_transaction.transaction_groups(self._parts.sinks),
-            divided=schedule.divided,
-            noting=BY_RECORDS,
-            windows=world.windows,
+            Job(
+                PIPELINE,
+                world.sinks,
+                world.owner(self.process),
+                offer,
+                overlap="trim" if schedule.trims else "stop",
+                stages=schedule.stages,
+                on_refresh="replace" if schedule.replaces else "stop",
+                transaction_groups=shared_transaction.transaction_groups(self._parts.sinks),
+                divided=schedule.divided,
+                noting=BY_RECORDS,
+                windows=world.windows,
+            )
         )
 
     def taken(self, offer: Offer) -> Offer | None:

@@ -15,7 +15,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.division_rules import WindowsConfig
 from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import Offer, Overlap
-from onceonly.machine.state import State
+from onceonly.machine.state import Job, State
 from onceonly.machine.writer_progress import TimedMarker
 from onceonly.protocol import Batch, Conflict, OutcomeUnknown, Peek, Position, Prepared, Recorder
 from onceonly.protocol.batch import Bound, Notes
@@ -305,17 +305,19 @@ class Start:
             offered = replace(offered, state=self._spark_state(offered.lineage.batch_id, self._found))
             owner = self._process.owner
             state = coordinator.start(
-                PIPELINE,
-                self._names,
-                owner,
-                offered,
-                overlap=overlap,
-                stages=bound.stages,
-                on_refresh=bound.on_refresh,
-                max_bad=self._scene.most if isinstance(self._scene, _World) else None,
-                noting=self._notes,
-                windows=self._windows,
-                divided=self._windows is not None or self._check is not None,
+                Job(
+                    PIPELINE,
+                    self._names,
+                    owner,
+                    offered,
+                    overlap=overlap,
+                    stages=bound.stages,
+                    on_refresh=bound.on_refresh,
+                    max_bad=self._scene.most if isinstance(self._scene, _World) else None,
+                    noting=self._notes,
+                    windows=self._windows,
+                    divided=self._windows is not None or self._check is not None,
+                )
             )
         same = not self._scene.schedule.rows > 1
         batch = SimulatedBatch(planned.records, self._process, same=same)
