@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from onceonly.cli.app import app
 from onceonly.errors import ConfigurationError
 from onceonly.protocol import Batch, Capabilities, Peek, Position, Prepared, Recorder, Sink, SinkBase
-from onceonly.protocol.sink import is_default
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.conformance import CLAIMS, check
+from onceonly_lab.conformance.scenario import is_default
 from onceonly_sinks.memory import MemorySink, MemoryStore
 from onceonly_sinks.sql import SqlSink
 

@@ -24,7 +24,7 @@ from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+    from deltalake import DeltaTable, PostCommitHookProperties, Schema
 
 # ---- Find Delta files that deltalake cannot rewrite or remove.
 #
@@ -138,8 +138,7 @@ class LogCommitter:
             mode="error",
             storage_options=self._options,
             # By default deltalake tries a creation that came second again, as version 1: it then replaces the table.
-            commit_properties=self._properties(note, retries=0),
-            post_commithook_properties=no_hooks(),
+            **self._commit(note, retries=0),
         )
 
     def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
@@ -167,8 +166,7 @@ class LogCommitter:
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=list(partition_by) or None,
-            commit_properties=self._properties(note),
-            post_commithook_properties=no_hooks(),
+            **self._commit(note),
         )
 
     def widen(self, handle: DeltaTable, note: Note, schema: Schema) -> None:
@@ -187,8 +185,7 @@ class LogCommitter:
             rows,
             mode="overwrite" if note.replaces else "append",
             schema_mode="merge" if grow else None,
-            commit_properties=self._properties(note),
-            post_commithook_properties=no_hooks(),
+            **self._commit(note),
         )
 
     def _merge(self, handle: DeltaTable, note: Note, rows: pa.Table, merge: Merge) -> None:
@@ -201,8 +198,7 @@ class LogCommitter:
             source_alias="s",
             target_alias="t",
             error_on_type_mismatch=True,
-            commit_properties=self._properties(note),
-            post_commithook_properties=no_hooks(),
+            **self._commit(note),
         )
         # In one commit, as a row that meets none of the batch's leaves: where nothing can meet, every row does.
         merger = merger.when_not_matched_by_source_delete() if note.replaces else merger
@@ -220,16 +216,17 @@ class LogCommitter:
             "overwrite" if note.replaces else "append",
             handle.schema(),
             partition_by=list(handle.metadata().partition_columns) or None,
-            commit_properties=self._properties(note),
-            post_commithook_properties=no_hooks(),
+            **self._commit(note),
         )
 
-    def _properties(self, note: Note, retries: int | None = None) -> CommitProperties:
+    def _commit(self, note: Note, retries: int | None = None) -> Any:
+        """Arguments of each call that commits: the note, its transaction, and no hooks."""
         from deltalake import CommitProperties, Transaction
 
         # Without a time, a table with a retention for application versions would forget this one at once.
         transaction = Transaction(note.app, pack(self._sink, *note.packed), time.time_ns() // 1_000_000)
-        return CommitProperties({METADATA_KEY: note.text}, retries, [transaction])
+        properties = CommitProperties({METADATA_KEY: note.text}, retries, [transaction])
+        return {"commit_properties": properties, "post_commithook_properties": no_hooks()}
 
 
 def no_hooks() -> PostCommitHookProperties:

@@ -220,10 +220,11 @@ def _of_plan(plan: QueryPlan | None, written: Determinism | None) -> tuple[str, 
     if plan is None:
         return ("the plan is looked at when the query starts",)
     if not plan.stateful:
-        return (
-            "the plan keeps no state: a batch that is already written is skipped without being run",
-            *_once(written),
-        )
+        skipped = "the plan keeps no state: a batch that is already written is skipped without being run"
+        if written is None or written.nondeterministic is None:
+            return (skipped,)
+        other = f"{written.nondeterministic} is another value in each run: the rows are those of the run that committed"
+        return (skipped, other)
     reasons = (
         "the plan keeps state: a batch that is already written is replayed without a write, and its digest compared",
     )
@@ -231,12 +232,6 @@ def _of_plan(plan: QueryPlan | None, written: Determinism | None) -> tuple[str, 
         left_out = ", ".join(sorted(written.left_out))
         return (*reasons, f"the digest excludes {left_out}: sums of floats (W702)")
     return reasons
-
-
-def _once(written: Determinism | None) -> tuple[str, ...]:
-    if written is None or written.nondeterministic is None:
-        return ()
-    return (f"{written.nondeterministic} is another value in each run: the rows are those of the run that committed",)
 
 
 def _of_code(plan: QueryPlan | None, written: Determinism | None, chosen: GuaranteeInputs) -> tuple[str, ...]:

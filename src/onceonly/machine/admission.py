@@ -7,7 +7,7 @@ table for other rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -140,7 +140,11 @@ Pair = tuple[Target, Target]
 
 def check_apart(query: str, targets: Sequence[Target]) -> tuple[Pair, ...]:
     """Refuse two sinks on one target (E139), unless an id shows that it is intended. Return those pairs (W701)."""
-    pairs = tuple(_on_one(targets))
+    pairs = tuple(
+        (target, other)
+        for target, other in combinations(targets, 2)
+        if target.full_location and target.full_location == other.full_location
+    )
     for target, other in pairs:
         keeps = target.keeps or other.keeps
         if not keeps and (target.named or other.named):
@@ -158,14 +162,6 @@ def check_apart(query: str, targets: Sequence[Target]) -> tuple[Pair, ...]:
             next=remedy,
         )
     return pairs
-
-
-def _on_one(targets: Sequence[Target]) -> Iterator[Pair]:
-    return (
-        (target, other)
-        for target, other in combinations(targets, 2)
-        if target.full_location and target.full_location == other.full_location
-    )
 
 
 def check_loop(query: str, target: Target, sources: tuple[SourceIdentity, ...]) -> None:

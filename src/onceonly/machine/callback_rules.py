@@ -61,15 +61,13 @@ def decide_entry(facts: Entering) -> Refusal | None:
     if facts.outdated:
         return outdated(holder)
     if facts.named is not None and facts.named != holder:
-        return Refusal.of("E103", pipeline=holder.pipeline, by=_by(holder, facts.named))
+        same = facts.named.run_id == holder.run_id
+        by = "another exactly_once() of this query" if same else f"run {facts.named.run_id}"
+        return Refusal.of("E103", pipeline=holder.pipeline, by=by)
     for sink, other in facts.held:
         if other is not None and other != holder:
             return Refusal.of("E125", sink=sink, pipeline=holder.pipeline, other=other.pipeline, run=other.run_id)
     return None
-
-
-def _by(holder: Holder, other: Holder) -> str:
-    return "another exactly_once() of this query" if other.run_id == holder.run_id else f"run {other.run_id}"
 
 
 def outdated(holder: Holder) -> Refusal:

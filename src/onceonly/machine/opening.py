@@ -50,10 +50,8 @@ _REPLACED = ("recreated", "moved")
 
 def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.held:
-        old_identity, replacements = (
-            _previous_identity(reading),
-            [event for event in reading.position.disturbances if event.kind in _REPLACED],
-        )
+        old_identity = _previous_identity(reading)
+        replacements = [event for event in reading.position.disturbances if event.kind in _REPLACED]
         if old_identity != reading.position.identity or replacements:
             now = replacements[0].detail if replacements else reading.position.identity or "nothing there"
             yield _replaced(facts, reading, old_identity, now)

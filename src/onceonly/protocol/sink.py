@@ -366,9 +366,3 @@ class SinkBase(ABC):
     def close(self) -> None:
         """Do nothing. Not guaranteed: that connections end before the process does."""
         return
-
-
-def is_default(sink: Sink, member: str) -> bool:
-    """Whether a sink leaves a member at the default of :class:`SinkBase`."""
-    own, base = getattr(type(sink), member, None), getattr(SinkBase, member)
-    return getattr(own, "__func__", own) is getattr(base, "__func__", base)

@@ -18,16 +18,8 @@ from onceonly.protocol.guard import foreign
 from onceonly.protocol.row_times import RowTimes
 from onceonly.spark import digest, frames
 from onceonly.windows.rules import json_values
+from onceonly.windows.rules import state as state_rules
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.state import (
-    EpochClock,
-    OpenWindowState,
-    Partial,
-    Stepped,
-    WindowKey,
-    pane_table,
-    state_table,
-)
 from onceonly.windows.rules.step import state_request, step
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest, column_of
@@ -182,7 +174,7 @@ class EpochAggregates:
     ``late`` has the rows of closed windows if a sink keeps them, or ``None`` if they are only counted.
     """
 
-    partials: Sequence[Partial]
+    partials: Sequence[state_rules.Partial]
     rows: int
     times: RowTimes
     late: pa.Table | None = None
@@ -230,7 +222,7 @@ class WindowStepper:
         """
         definition, targets = self.definition, self.targets
         times, complete_until = notes(counted.times, counted.rows)
-        moment = EpochClock(to.clock, complete_until, to.noted_before)
+        moment = state_rules.EpochClock(to.clock, complete_until, to.noted_before)
         state_rows = self._recalled(moment, counted.partials, to)
         held = [_read(row, targets.state, to) for row in state_rows]
         done = step(definition, moment, held, counted.partials)
@@ -238,17 +230,19 @@ class WindowStepper:
         left = _left(to, done, [row for row in state_rows if _window_key(row) in changed], targets.state)
         dropped = done.dropped + times.untimed
         fields = (definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, to.since)
-        results = pane_table(definition, done.rows)
+        results = state_rules.pane_table(definition, done.rows)
         panes = EpochWindows(*fields, definition.form, _timings(results))
         session = live.session if live else None
         parts = [
             part(WINDOWS, targets.panes, results, session),
-            part(STATE, (targets.state,), state_table(done.changed_windows, done.gone), session),
+            part(STATE, (targets.state,), state_rules.state_table(done.changed_windows, done.gone), session),
             *_late(counted.late, targets.late, session),
         ]
         return WindowResultBatch(parts, times, panes, live)
 
-    def _recalled(self, moment: EpochClock, partials: Sequence[Partial], to: Bound) -> Sequence[StateRow]:
+    def _recalled(
+        self, moment: state_rules.EpochClock, partials: Sequence[state_rules.Partial], to: Bound
+    ) -> Sequence[StateRow]:
         request = state_request(self.definition, moment, partials)
         places = [(window_key.key, window_key.start, window_key.end) for window_key in request.places]
         return self.keeper.read_windows(
@@ -269,19 +263,19 @@ def _late(rows: pa.Table | None, sink: str | None, session: SparkSession | None)
     return [part(LATE, (sink,), rows, session)] if rows is not None and sink is not None else []
 
 
-def _window_key(row: StateRow) -> WindowKey:
-    return WindowKey(row.key, row.start, row.stop)
+def _window_key(row: StateRow) -> state_rules.WindowKey:
+    return state_rules.WindowKey(row.key, row.start, row.stop)
 
 
-def _read(row: StateRow, keeper: str, to: Bound) -> OpenWindowState:
+def _read(row: StateRow, keeper: str, to: Bound) -> state_rules.OpenWindowState:
     try:
-        return OpenWindowState.read(_window_key(row), row.body)
+        return state_rules.OpenWindowState.read(_window_key(row), row.body)
     except ValueError as error:
         problem = f"the window of key {row.key} from {row.start} on cannot be read"
         raise foreign(keeper, to.as_of, problem) from error
 
 
-def _left(to: Bound, done: Stepped, replaced: Sequence[StateRow], keeper: str) -> Digest:
+def _left(to: Bound, done: state_rules.Stepped, replaced: Sequence[StateRow], keeper: str) -> Digest:
     """Return the digest of all state after the epoch, without reading that state."""
     removed = state_digest((row.key, row.start, row.stop, row.body) for row in replaced)
     written = state_digest(

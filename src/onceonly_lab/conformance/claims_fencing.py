@@ -10,10 +10,9 @@ from contextlib import suppress
 
 from onceonly.faults import Point
 from onceonly.protocol import DetectsChanges, OutcomeUnknown, Peek, Superseded
-from onceonly.protocol.sink import is_default
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.conformance.harness import FENCES_NOBODY, NotTested, SinkHarness, claims_of
-from onceonly_lab.conformance.scenario import Scenario, expect, refused, superseded, unknown
+from onceonly_lab.conformance.scenario import Scenario, expect, is_default, refused, superseded, unknown
 
 # ---- Claims about fences: who may install one, and what it leaves standing.
 

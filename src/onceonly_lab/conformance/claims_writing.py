@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from onceonly.protocol import DetectsChanges
-from onceonly.protocol.sink import is_default
 from onceonly_checkpoints.chain import first_break, linked
 from onceonly_checkpoints.epoch import Marker, ResumePoint
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
@@ -21,6 +20,7 @@ from onceonly_lab.conformance.scenario import (
     PlannedEpoch,
     Scenario,
     expect,
+    is_default,
     plan,
     refused,
     refused_as,

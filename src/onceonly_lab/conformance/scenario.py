@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from onceonly import faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
-from onceonly.protocol import OutcomeUnknown, Position, Prepared, ReplacesRows, Sink, Superseded
+from onceonly.protocol import OutcomeUnknown, Position, Prepared, ReplacesRows, Sink, SinkBase, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import GENESIS, fingerprint, linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt
@@ -24,6 +24,12 @@ PIPELINE = "conformance"
 """Name of the pipeline that the suite writes."""
 COLUMNS = (("id", "int64"), ("step", "int64"), ("note", "string"))
 """Name and Arrow type of the columns of every row the suite writes. ``step`` is the epoch's number."""
+
+
+def is_default(sink: Sink, member: str) -> bool:
+    """Whether a sink leaves a member at the default of :class:`SinkBase`."""
+    own, base = getattr(type(sink), member, None), getattr(SinkBase, member)
+    return getattr(own, "__func__", own) is getattr(base, "__func__", base)
 
 
 def expect(holds: object, evidence: str) -> None:
