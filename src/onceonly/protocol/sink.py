@@ -172,9 +172,9 @@ class Sink(Protocol):
         ...
 
     @property
+    @abstractmethod
     def capabilities(self) -> Capabilities:
         """Abilities of this sink, as configured."""
-        ...
 
     @property
     def ledger_url(self) -> str | None:
@@ -190,41 +190,41 @@ class Sink(Protocol):
         """Connect and check that the destination answers. Creates nothing."""
         ...
 
+    @abstractmethod
     def fence(self) -> Fence | None:
         """Return the newest installed fence of any owner. ``None`` if there is none."""
-        ...
 
     def look(self) -> Peek:
         """The newest marker, by an unlocked read. It waits for no other driver and changes nothing."""
         ...
 
+    @abstractmethod
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater."""
-        ...
 
+    @abstractmethod
     def position(self, since: Receipt | None) -> Position:
         """The sink's position under our fence. Changes by others since the receipt, or since the newest marker."""
-        ...
 
+    @abstractmethod
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
         """Run the action and bring the rows near the destination, invisible."""
-        ...
 
+    @abstractmethod
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Rows and marker in one transaction. With ``ledger``, its record too (``carries_ledger`` only)."""
-        ...
 
+    @abstractmethod
     def look_up(self, marker: Marker) -> Receipt | None:
         """After an unknown answer: the receipt if it landed, ``None`` if it never will."""
-        ...
 
     def sweep(self) -> None:
         """Remove staging of older generations."""
         ...
 
+    @abstractmethod
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts, oldest first, each epoch once. As far back as the destination remembers."""
-        ...
 
     def recount(self) -> Mapping[int, int] | None:
         """Rows per epoch, counted in the destination. Epochs without rows may be absent. ``None``: cannot count."""
@@ -239,7 +239,7 @@ UNADDRESSED = "unaddressed"
 """Kind in the address of a sink that no address leads to; no kind of sink is called so."""
 
 
-class SinkBase(ABC):
+class SinkBase(Sink, ABC):
     """A sink that implements the eight abstract members. The others document the guarantees that they lack.
 
     Args:
@@ -267,43 +267,6 @@ class SinkBase(ABC):
         for name, value in vars(self).items():
             setattr(made, name, value)
         return made
-
-    # ---- what every sink must do
-
-    @property
-    @abstractmethod
-    def capabilities(self) -> Capabilities:
-        """Abilities of this sink, as configured."""
-
-    @abstractmethod
-    def fence(self) -> Fence | None:
-        """Return the newest installed fence of any owner. ``None`` if there is none."""
-
-    @abstractmethod
-    def install(self, fence: Fence) -> None:
-        """Make ``fence`` the newest where it is strictly greater."""
-
-    @abstractmethod
-    def position(self, since: Receipt | None) -> Position:
-        """The sink's position under our fence. Changes by others since the receipt, or since the newest marker."""
-
-    @abstractmethod
-    def prepare(self, batch: Batch, epoch: int) -> Prepared:
-        """Run the action and bring the rows near the destination, invisible."""
-
-    @abstractmethod
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Rows and marker in one transaction. ``ledger`` is ``None`` unless the sink ``carries_ledger``."""
-
-    @abstractmethod
-    def look_up(self, marker: Marker) -> Receipt | None:
-        """After an unknown answer: the receipt if it landed, ``None`` if it never will."""
-
-    @abstractmethod
-    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first, each epoch once. As far back as the destination remembers."""
-
-    # ---- what it may do
 
     @property
     def id(self) -> str:
