@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from onceonly.errors.options import misused
 from onceonly.machine.completeness import Cut, PlacedEpoch, after_all, newest_of
@@ -117,38 +117,6 @@ class Newest:
     has_removed_epochs: bool = False
 
 
-class Source(Protocol):
-    """A sink or ledger from which markers are read."""
-
-    @property
-    def sink(self) -> str | None:
-        """Sink id, or ``None`` for a ledger."""
-        ...
-
-    def neighbours(self, name: str) -> Sequence[str]:
-        """Return pipelines that may write to the same dataset, with the named one."""
-        ...
-
-    def newest(self, name: str) -> Newest:
-        """Return the newest epoch of a pipeline."""
-        ...
-
-    def at_once(self, name: str) -> Sequence[TimedMarker]:
-        """Return the newest epochs of all neighbours as of one moment. Empty if they have to be read one by one."""
-        ...
-
-    def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[MarkerWithReceipt], bool]:
-        """Return every known epoch after ``after``, oldest first, and whether newer ones were removed.
-
-        Nothing beyond version ``until`` of the target is read, and later changes of it are ignored.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release connections. Idempotent."""
-        ...
-
-
 def newest_of_all(source: Source, name: str, writers: Sequence[str] = ()) -> Mapping[str, Newest]:
     """Return the newest epoch of each pipeline of ``name``'s dataset. The source may not show ``writers`` itself."""
     if markers := source.at_once(name):
@@ -211,7 +179,11 @@ class OfSink:
         return newest if any(timed_marker.writer == name for timed_marker in newest) else ()
 
     def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[MarkerWithReceipt], bool]:
-        """Return the epochs that are left, as far back as the target remembers."""
+        """Return the epochs that are left after ``after``, oldest first, and whether newer ones were removed.
+
+        They go as far back as the target remembers. Nothing beyond version ``until`` of the target is read, and later
+        changes of it are ignored.
+        """
         handle = self._handle(name)
         history = [pair for pair in handle.history(after) if until is None or _version(pair[1]) <= until]
         left = _epochs_with_rows(handle, history, until) if isinstance(handle, DetectsChanges) else history
@@ -278,17 +250,20 @@ class OfLedger:
         return Newest(TimedMarker(name, head.epoch.number, time) if head and time else None)
 
     def at_once(self, name: str) -> Sequence[TimedMarker]:
-        """Return nothing."""
+        """Return nothing: they have to be read one by one."""
         return ()
 
     def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[MarkerWithReceipt], bool]:
-        """Return every recorded epoch with its first receipt."""
+        """Return every recorded epoch after ``after`` with its first receipt, oldest first."""
         return [
             (TimedMarker(name, record.epoch.number, record.epoch.time), record.receipts[0])
             for record in self._ledger.epochs(name, after + 1)
             if record.epoch.time and record.receipts
         ], False
 
+
+Source = OfSink | OfLedger
+"""A sink or ledger from which markers are read."""
 
 # ---- Read the newest markers of a dataset's other writers, without a fence.
 

@@ -12,13 +12,13 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly_checkpoints import storage
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 SHARED = "a directory that driver and executors share: exactly_once(..., storage=Storage(staging='/shared/staging'))"
 """What can be named in place of any that does not serve."""
@@ -73,55 +73,6 @@ def hindrance(error: OSError) -> tuple[str, str]:
     return next((words for kind, words in _CLASSES.items() if isinstance(error, kind)), _BROKEN)
 
 
-class Directory(Protocol):
-    """A directory of staged files, or the one above such directories."""
-
-    @property
-    def address(self) -> str:
-        """Absolute path or URL without secrets, as in Spark and markers."""
-        ...
-
-    def child(self, name: str) -> Self:
-        """Return a directory in this one, created or not."""
-        ...
-
-    def make(self) -> None:
-        """Create it with its parents. Idempotent."""
-        ...
-
-    def names(self) -> tuple[str, ...]:
-        """Sorted names in it. Empty if it does not exist."""
-        ...
-
-    def size(self, name: str) -> int | None:
-        """Bytes of a file, or ``None`` if there is none."""
-        ...
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading, seekable."""
-        ...
-
-    def read(self, name: str) -> bytes:
-        """Content of a small file."""
-        ...
-
-    def create(self, name: str, data: bytes) -> None:
-        """Create a small file atomically and durably."""
-        ...
-
-    def flush(self, name: str) -> None:
-        """Make a file's bytes durable."""
-        ...
-
-    def flush_names(self) -> None:
-        """Make the names in it durable."""
-        ...
-
-    def remove(self, first: str) -> None:
-        """Remove it, ``first`` before all: without its manifest the rest is garbage. Unremovable files stay."""
-        ...
-
-
 def directory(location: str) -> Directory:
     """Return the directory at a path, a ``file:`` URI, or a URL that Spark and an installed fsspec driver understand.
 
@@ -144,19 +95,19 @@ class LocalDirectory:
 
     @property
     def address(self) -> str:
-        """The absolute path."""
+        """The absolute path, as in Spark and markers."""
         return str(self.path)
 
     def child(self, name: str) -> LocalDirectory:
-        """A directory in this one."""
+        """Return a directory in this one, created or not."""
         return LocalDirectory(self.path / name)
 
     def make(self) -> None:
-        """Create it with its parents, and make their names durable."""
+        """Create it with its parents, and make their names durable. Idempotent."""
         storage.make_directories(self.path)
 
     def names(self) -> tuple[str, ...]:
-        """Sorted names in it."""
+        """Sorted names in it. Empty if it does not exist."""
         with suppress(FileNotFoundError, NotADirectoryError):
             return tuple(sorted(path.name for path in self.path.iterdir()))
         return ()
@@ -167,11 +118,11 @@ class LocalDirectory:
         return path.stat().st_size if path.is_file() else None
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading."""
+        """Open a file for reading, seekable."""
         return (self.path / name).open("rb")
 
     def read(self, name: str) -> bytes:
-        """Content of a file."""
+        """Content of a small file."""
         return (self.path / name).read_bytes()
 
     def create(self, name: str, data: bytes) -> None:
@@ -188,7 +139,7 @@ class LocalDirectory:
         storage.flush_directory(self.path)
 
     def remove(self, first: str) -> None:
-        """Remove it, the file ``first`` before the rest."""
+        """Remove it, ``first`` before all: without its manifest the rest is garbage. Unremovable files stay."""
         with suppress(OSError):
             (self.path / first).unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
@@ -217,11 +168,11 @@ class RemoteDirectory:
 
     @property
     def address(self) -> str:
-        """The URL."""
+        """The URL without secrets, as in Spark and markers."""
         return self._url
 
     def child(self, name: str) -> RemoteDirectory:
-        """A directory in this one."""
+        """Return a directory in this one, created or not."""
         return RemoteDirectory(f"{self._url}/{name}")
 
     def make(self) -> None:
@@ -229,7 +180,7 @@ class RemoteDirectory:
         self._files.makedirs(self._root, exist_ok=True)
 
     def names(self) -> tuple[str, ...]:
-        """Names in it."""
+        """Sorted names in it. Empty if it does not exist."""
         return self._storage.names("")
 
     def size(self, name: str) -> int | None:
@@ -242,12 +193,12 @@ class RemoteDirectory:
         return int(info["size"]) if info["type"] == "file" else None
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading."""
+        """Open a file for reading, seekable."""
         opened: IO[bytes] = self._files.open(f"{self._root}/{name}", "rb")
         return opened
 
     def read(self, name: str) -> bytes:
-        """Content of a file."""
+        """Content of a small file."""
         return self._storage.read(name)
 
     def create(self, name: str, data: bytes) -> None:
@@ -266,3 +217,7 @@ class RemoteDirectory:
         with suppress(OSError):
             self._storage.delete(first)
             self._files.rm(self._root, recursive=True)
+
+
+Directory = LocalDirectory | RemoteDirectory
+"""A directory of staged files, or the one above such directories."""
