@@ -14,22 +14,6 @@ from onceonly_checkpoints import model
 from onceonly_checkpoints.code_version import Code, PlanFingerprint
 from onceonly_checkpoints.digests import SEEN_IDS, STATE, Digest, OutputDigest, bad_in, repeated_in
 from onceonly_checkpoints.epoch_time import EpochTime, EpochWindows
-from onceonly_checkpoints.model import (
-    BY_NAME,
-    OPTIONAL,
-    Adoption,
-    AdoptionKind,
-    InputFile,
-    Record,
-    Slice,
-    SourceIdentity,
-    SourceOffsets,
-    SpanRecord,
-    UnreadableMarker,
-    canonical,
-    members_of,
-    values_of,
-)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,7 +23,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Fence(Record):
+class Fence(model.Record):
     """A fencing token: an integer raised at each opening, with the random token of the opening that raised it.
 
     Two openings may pick one generation. It belongs to the owner that the sink has installed.
@@ -64,7 +48,7 @@ class Fence(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class StateVersion(Record):
+class StateVersion(model.Record):
     """A version of Spark's state as its files show it. Bytes are not read.
 
     Attributes:
@@ -87,7 +71,7 @@ class StateVersion(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage(Record):
+class Lineage(model.Record):
     """The engine's names for an epoch's batch. Recorded and compared, never an identity.
 
     Attributes:
@@ -123,7 +107,7 @@ NOTES = ("version", "plan", "state")
 
 
 @dataclass(frozen=True, slots=True)
-class ResumePoint(Record):
+class ResumePoint(model.Record):
     """What the engine's next batch is compared with: the same for an epoch and for those without a batch after it.
 
     Attributes:
@@ -135,11 +119,11 @@ class ResumePoint(Record):
     """
 
     lineage: Lineage | None = None
-    accepted: tuple[Adoption, ...] = ()
-    offered: Slice | None = None
+    accepted: tuple[model.Adoption, ...] = ()
+    offered: model.Slice | None = None
     ids: str = ""
 
-    def accepts(self, *kinds: AdoptionKind) -> bool:
+    def accepts(self, *kinds: model.AdoptionKind) -> bool:
         """Whether one of these kinds is in force."""
         return any(adoption.kind in kinds for adoption in self.accepted)
 
@@ -149,13 +133,13 @@ Columns = tuple[tuple[str, str, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class OutputColumns(Record):
+class OutputColumns(model.Record):
     """Columns of all rows (``output`` is empty) or of one output, from an epoch on.
 
     ``before`` has those until then. It is empty if they are the same, or not known.
     """
 
-    output: str = field(metadata=OPTIONAL)
+    output: str = field(metadata=model.OPTIONAL)
     columns: Columns
     before: Columns = ()
 
@@ -178,7 +162,7 @@ def _types(columns: Columns) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch(Record):
+class Epoch(model.Record):
     """One epoch, the same in every sink that holds it.
 
     Attributes:
@@ -209,17 +193,17 @@ class Epoch(Record):
     RENAMED: ClassVar[Mapping[str, str]] = {"written": "slice", "previous_chain": "previous", "carried": "resume"}
 
     number: int
-    written: Slice
+    written: model.Slice
     chain: str
-    previous_chain: str = field(metadata=OPTIONAL)
+    previous_chain: str = field(metadata=model.OPTIONAL)
     digest: Digest
-    schema: str = field(metadata=OPTIONAL)
-    sinks: tuple[tuple[str, int], ...] = field(metadata=OPTIONAL)
-    lineage: Lineage | None = field(metadata=OPTIONAL)
-    sources: tuple[SourceIdentity, ...] = ()
+    schema: str = field(metadata=model.OPTIONAL)
+    sinks: tuple[tuple[str, int], ...] = field(metadata=model.OPTIONAL)
+    lineage: Lineage | None = field(metadata=model.OPTIONAL)
+    sources: tuple[model.SourceIdentity, ...] = ()
     manifest: str | None = None
-    adoption: Adoption | None = None
-    offered: Slice | None = None
+    adoption: model.Adoption | None = None
+    offered: model.Slice | None = None
     carried: ResumePoint | None = None
     series: int = 1
     replaces: tuple[int, int] | None = None
@@ -299,7 +283,7 @@ class Epoch(Record):
         return max(self.series, self.windows.since if self.windows else 1)
 
     @property
-    def planned(self) -> Slice:
+    def planned(self) -> model.Slice:
         """The slice of the batch as the engine planned it."""
         return self.offered or self.written
 
@@ -316,14 +300,14 @@ class Epoch(Record):
         return self.adoption is not None and self.adoption.accepts(sink)
 
     @property
-    def reached(self) -> SourceOffsets:
+    def reached(self) -> model.SourceOffsets:
         """Start of the next batch by the engine's own count."""
         offered = self.resume_point.offered
         return offered.end if offered else self.written.end
 
 
 @dataclass(frozen=True, slots=True)
-class Marker(Record):
+class Marker(model.Record):
     """Record inside a sink, in the transaction of its epoch's rows.
 
     ``sink`` is the id of one logical write, unique in the pipeline. ``fence`` is that of the opening that wrote it.
@@ -338,26 +322,26 @@ class Marker(Record):
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`. Raises :class:`UnreadableMarker` for a newer format, or if it is not a marker."""
         if value.get("format") != FORMAT:
-            raise UnreadableMarker(f"marker format {value.get('format')!r}; this version reads {FORMAT}")
+            raise model.UnreadableMarker(f"marker format {value.get('format')!r}; this version reads {FORMAT}")
         try:
-            return cls(**values_of(cls, {name: member for name, member in value.items() if name != "format"}))
-        except UnreadableMarker:
+            return cls(**model.values_of(cls, {name: member for name, member in value.items() if name != "format"}))
+        except model.UnreadableMarker:
             raise
         except (KeyError, TypeError, ValueError) as error:
-            raise UnreadableMarker(f"damaged marker: {error!r}") from error
+            raise model.UnreadableMarker(f"damaged marker: {error!r}") from error
 
     def to_json(self) -> dict[str, Any]:
         """Members to values, nested, with the format version."""
-        return {"format": FORMAT, **members_of(self)}
+        return {"format": FORMAT, **model.members_of(self)}
 
     @property
     def text(self) -> str:
         """Canonical spelling, as stored in sinks that keep text."""
-        return canonical(self.to_json())
+        return model.canonical(self.to_json())
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt(Record):
+class Receipt(model.Record):
     """A sink's answer to the commit of an epoch.
 
     Attributes:
@@ -371,7 +355,7 @@ class Receipt(Record):
     epoch: int
     chain: str
     identity: str
-    position: tuple[tuple[str, int | str], ...] = field(metadata=BY_NAME)
+    position: tuple[tuple[str, int | str], ...] = field(metadata=model.BY_NAME)
     rows: int
 
     def __repr__(self) -> str:
@@ -403,7 +387,7 @@ class EpochRecord:
     fence: Fence
     epoch: Epoch
     receipts: tuple[Receipt, ...]
-    files: tuple[InputFile, ...] = ()
+    files: tuple[model.InputFile, ...] = ()
     phases: tuple[tuple[str, float], ...] = field(default=())
     recorded_ms: int = 0
 
@@ -423,7 +407,7 @@ def receipts_of(record: EpochRecord | None) -> Mapping[str, Receipt]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedEpochs(SpanRecord):
+class ReplayedEpochs(model.SpanRecord):
     """Epochs in a row whose input an epoch has read again.
 
     ``chain`` is that of ``last``: two histories in which anything differs up to there have other ones.

@@ -25,9 +25,10 @@ from onceonly.windows import windows_argument as paning
 from onceonly.windows.rules.spec import define
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest
-from onceonly_checkpoints.epoch import Adoption, AdoptionKind, Epoch, ReplayedEpochs
+from onceonly_checkpoints.epoch import Epoch, ReplayedEpochs
 from onceonly_checkpoints.epoch_time import END, EpochTime, EpochWindows
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.model import Adoption, AdoptionKind
 
 OURS = WindowsConfig("whole", "meaning", lateness=60)
 KEEPER = "memory:state"

@@ -16,19 +16,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Delete, Engine, Row, Select, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from onceonly_checkpoints import ledger
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.ledger import (
-    Event,
-    EventKind,
-    Intent,
-    KeptPlan,
-    Ledger,
-    LedgerConflict,
-    LedgerUnavailable,
-    Pin,
-    Pipeline,
-    RemovedEpoch,
-)
 from onceonly_checkpoints.ledger import tables as rows
 from onceonly_checkpoints.ledger.databases import PATIENCE_S, READ_ONLY
 from onceonly_checkpoints.ledger.location import place_of, unavailable
@@ -56,7 +45,7 @@ def _scripts(dialect: str) -> list[tuple[int, str]]:
     return sorted(scripts)
 
 
-class SqlLedger(Ledger):
+class SqlLedger(ledger.Ledger):
     """A ledger in a SQLite file or a Postgres database.
 
     Every writing call can be sent twice with the effect of one. So a connection that a server dropped between two
@@ -94,7 +83,7 @@ class SqlLedger(Ledger):
         version = int(connection.execute(self._sql.version).scalar_one())
         newest = _scripts(self._address.dialect)[-1][0]
         if version > newest:
-            raise LedgerUnavailable(f"its tables have version {version}; this onceonly knows {newest}")
+            raise ledger.LedgerUnavailable(f"its tables have version {version}; this onceonly knows {newest}")
         return version
 
     def _upgrade(self, connection: Connection) -> None:
@@ -109,7 +98,7 @@ class SqlLedger(Ledger):
             if leads_to > version:
                 _run(connection, script)
 
-    def enter(self, pipeline: Pipeline) -> None:
+    def enter(self, pipeline: ledger.Pipeline) -> None:
         """Insert or update a pipeline's row with its sinks."""
 
         def work(connection: Connection) -> None:
@@ -120,7 +109,7 @@ class SqlLedger(Ledger):
 
         self._write(work)
 
-    def pipelines(self) -> Sequence[Pipeline]:
+    def pipelines(self) -> Sequence[ledger.Pipeline]:
         """All pipelines by name."""
         with self._reading() as connection:
             sinks = connection.execute(self._sql.sinks).all()
@@ -130,12 +119,12 @@ class SqlLedger(Ledger):
                 for row in pipeline_rows
             ]
 
-    def intend(self, intent: Intent) -> None:
+    def intend(self, intent: ledger.Intent) -> None:
         """Note an intent. A later one for the same epoch replaces it."""
         values = rows.intent_values(replace(intent, at_ms=intent.at_ms or _now_ms()))
         self._write(lambda connection: connection.execute(self._sql.intend, values), self._single)
 
-    def intent(self, pipeline: str, epoch: int) -> Intent | None:
+    def intent(self, pipeline: str, epoch: int) -> ledger.Intent | None:
         """The newest intent for an epoch."""
         with self._reading() as connection:
             row = connection.execute(self._sql.intent, {"pipeline": pipeline, "epoch": epoch}).first()
@@ -162,7 +151,7 @@ class SqlLedger(Ledger):
             return
         if not _touched(connection, self._sql.record_again, values):
             recorded = str(connection.execute(self._sql.chain, values).scalar_one())
-            raise LedgerConflict(record.pipeline, record.epoch.number, recorded, record.epoch.chain)
+            raise ledger.LedgerConflict(record.pipeline, record.epoch.number, recorded, record.epoch.chain)
         self._add_parts(connection, record, replacing=True)
 
     def _recorded(self, connection: Connection, record: EpochRecord, values: rows.Values) -> bool:
@@ -221,14 +210,14 @@ class SqlLedger(Ledger):
         """Forget epochs from ``first`` on. Intents and events stay."""
         self._forget(pipeline, first, FAR)
 
-    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[RemovedEpoch]:
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[ledger.RemovedEpoch]:
         """Set epochs from ``first`` on aside and forget their intents, in one transaction. Events stay."""
         key = {"pipeline": pipeline, "first": first, "last": FAR}
         now = _now_ms()
 
-        def work(connection: Connection) -> list[RemovedEpoch]:
+        def work(connection: Connection) -> list[ledger.RemovedEpoch]:
             epochs = [rows.epoch_of(row) for row in connection.execute(self._sql.epochs, key).all()]
-            aside = [RemovedEpoch(pipeline, epoch, why, now) for epoch in epochs]
+            aside = [ledger.RemovedEpoch(pipeline, epoch, why, now) for epoch in epochs]
             if aside:
                 connection.execute(
                     self._sql.supersede, [rows.superseded_values(removed_epoch) for removed_epoch in aside]
@@ -239,13 +228,13 @@ class SqlLedger(Ledger):
 
         return self._write(work)
 
-    def superseded(self, pipeline: str, after: int = 0) -> Sequence[RemovedEpoch]:
+    def superseded(self, pipeline: str, after: int = 0) -> Sequence[ledger.RemovedEpoch]:
         """All superseded epochs beyond ``after``, oldest first."""
         with self._reading() as connection:
             removed_rows = connection.execute(self._sql.superseded, {"pipeline": pipeline, "after": after}).all()
             return [rows.superseded_of(row) for row in removed_rows]
 
-    def pin(self, pin: Pin) -> None:
+    def pin(self, pin: ledger.Pin) -> None:
         """Pin an epoch, or renew its pin. Expired pins are deleted."""
         now = _now_ms()
         values = asdict(replace(pin, since_ms=pin.since_ms or now))
@@ -260,21 +249,21 @@ class SqlLedger(Ledger):
         """Delete a pin."""
         self._write(lambda connection: connection.execute(self._sql.unpin, {"pipeline": pipeline, "token": token}))
 
-    def pins(self, pipeline: str) -> Sequence[Pin]:
+    def pins(self, pipeline: str) -> Sequence[ledger.Pin]:
         """Valid pins, the oldest epoch first."""
         with self._reading() as connection:
             pins = connection.execute(self._sql.pins, {"pipeline": pipeline, "now": _now_ms()})
-            return [Pin(**pin) for pin in pins.mappings()]
+            return [ledger.Pin(**pin) for pin in pins.mappings()]
 
-    def keep_plan(self, plan: KeptPlan) -> None:
+    def keep_plan(self, plan: ledger.KeptPlan) -> None:
         """Keep a plan. One that is kept already stays as it is."""
         self._write(lambda connection: connection.execute(self._sql.keep_plan, asdict(plan)))
 
-    def plans(self, pipeline: str) -> Sequence[KeptPlan]:
+    def plans(self, pipeline: str) -> Sequence[ledger.KeptPlan]:
         """Kept plans, by their first epoch."""
         with self._reading() as connection:
             plans = connection.execute(self._sql.plans, {"pipeline": pipeline})
-            return [KeptPlan(**plan) for plan in plans.mappings()]
+            return [ledger.KeptPlan(**plan) for plan in plans.mappings()]
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before`` with their intents. Events stay."""
@@ -299,12 +288,12 @@ class SqlLedger(Ledger):
 
         self._write(work)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: ledger.Event) -> None:
         """Append an event."""
         values = rows.event_values(replace(event, at_ms=event.at_ms or _now_ms()), uuid.uuid4().hex)
         self._write(lambda connection: connection.execute(self._sql.note, values))
 
-    def events(self, pipeline: str, limit: int = 1000, kind: EventKind | None = None) -> Sequence[Event]:
+    def events(self, pipeline: str, limit: int = 1000, kind: ledger.EventKind | None = None) -> Sequence[ledger.Event]:
         """The newest ``limit`` events, of one kind or of any, oldest first."""
         parameters = {"pipeline": pipeline, "newest": limit, **({"kind": kind.value} if kind else {})}
         with self._reading() as connection:
@@ -341,13 +330,13 @@ class SqlLedger(Ledger):
         """Translate the driver's failures into the ledger's own."""
         try:
             yield
-        except LedgerConflict:
+        except ledger.LedgerConflict:
             raise
-        except LedgerUnavailable:
+        except ledger.LedgerUnavailable:
             self.close()
             raise
         except UnreadableMarker as error:
-            raise LedgerUnavailable(str(error)) from error
+            raise ledger.LedgerUnavailable(str(error)) from error
         except (SQLAlchemyError, self._address.driver_error, OSError) as error:
             raise unavailable(self._address, error) from error
 

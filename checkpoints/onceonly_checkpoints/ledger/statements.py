@@ -54,11 +54,10 @@ class Statements:
         self.record_whole = _insert_epoch(all_) if dialect == "postgres" else None
         self.record_again = self._upsert(epochs, "pipeline", "epoch", keep="recorded_ms", same="chain")
         self.chain = sa.select(epochs.c.chain).where(_is(epochs, "pipeline", "epoch"))
-        self.head = _newest_first(sa.select(epochs).where(_is(epochs, "pipeline")), epochs).limit(1)
+        newest_epoch = sa.select(epochs).order_by(epochs.c.epoch.desc()).limit(1)
+        self.head = newest_epoch.where(_is(epochs, "pipeline"))
         # A checkpoint that was set back plans the same batch id anew, so one may have become several epochs.
-        self.find = _newest_first(
-            sa.select(epochs).where(_is(epochs, "pipeline", "query_id", "batch_id")), epochs
-        ).limit(1)
+        self.find = newest_epoch.where(_is(epochs, "pipeline", "query_id", "batch_id"))
         self.epochs = sa.select(epochs).where(_within(epochs)).order_by(epochs.c.epoch)
         self.drop_epochs = sa.delete(epochs).where(_within(epochs))
         self.drop_intents = sa.delete(all_.intents).where(_within(all_.intents))
@@ -147,10 +146,6 @@ def _is(any_: sa.TableClause, *columns: str) -> sa.ColumnElement[bool]:
 
 def _within(any_: sa.TableClause) -> sa.ColumnElement[bool]:
     return sa.and_(_is(any_, "pipeline"), any_.c.epoch.between(sa.bindparam("first"), sa.bindparam("last")))
-
-
-def _newest_first(statement: sa.Select[Any], epochs: sa.TableClause) -> sa.Select[Any]:
-    return statement.order_by(epochs.c.epoch.desc())
 
 
 def _newest(epochs: sa.TableClause, pipelines: sa.TableClause) -> sa.ColumnElement[int]:
