@@ -12,25 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from onceonly import faults
+from onceonly import faults, protocol
 from onceonly.errors import refuse
 from onceonly.errors.options import Column, Columns, checks_arguments, names_of
 from onceonly.faults import Point
-from onceonly.protocol import (
-    Batch,
-    Capabilities,
-    DetectsChanges,
-    HasConstraints,
-    Inspectable,
-    Peek,
-    Position,
-    Prepared,
-    ReadsRows,
-    Recorder,
-    ReplacesRows,
-    SinkBase,
-    StreamSource,
-)
 from onceonly.protocol.capabilities import Span
 from onceonly.protocol.sink import check_prepared_by
 from onceonly.protocol.values import AppTransaction, Changes, ExternalChange, Leaves, Names, ToleratedChanges, Total
@@ -65,7 +50,15 @@ _READERS = "nothing to do: every version of the table holds whole epochs only"
 
 
 @checks_arguments
-class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraints, Inspectable, StreamSource):
+class DeltaSink(
+    protocol.SinkBase,
+    protocol.ReplacesRows,
+    protocol.ReadsRows,
+    protocol.DetectsChanges,
+    protocol.HasConstraints,
+    protocol.Inspectable,
+    protocol.StreamSource,
+):
     """Writes each epoch exactly once, as one version of a Delta table.
 
     Between commits the sink checkpoints by ``delta.checkpointInterval`` (20 if unset), cleans the log by
@@ -139,7 +132,7 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
         return address_of(self._root or self._target, self._settings, id_, self._free, DeltaSink.__init__)
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> protocol.Capabilities:
         """Epochs can be recounted only without a merge, where rows are only ever added."""
         append, upsert = self._settings.merge is None, self._settings.upsert
         changes = self._opened.writer.tolerated if self._opened else []
@@ -150,7 +143,7 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
             "auto": f"one log entry: deltalake; {'merges beyond the driver limit and ' if not append else ''}"
             "tables it cannot write through Spark's Delta",
         }
-        return Capabilities(
+        return protocol.Capabilities(
             append,
             append,
             carries_ledger=False,
@@ -206,13 +199,13 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
         table = self._open.table
         return table.state_of(table.reopen()).fence
 
-    def look(self) -> Peek:
+    def look(self) -> protocol.Peek:
         """The newest marker, as of the table's newest version."""
         table = self._open.table
         table_state = table.look()
         marker = table_state.note.marker if table_state.note else None
         strangers = not table_state.epoch and table_state.head >= 0 and table.has_rows()
-        return Peek(marker, table_state.epoch, strangers=strangers)
+        return protocol.Peek(marker, table_state.epoch, strangers=strangers)
 
     def identity_now(self, recorded: str) -> str:
         """The table's id, regardless of ``recorded``, or empty if there is no table."""
@@ -244,7 +237,7 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
         """
         self._open.writer.reset_to(fence, epoch)
 
-    def position(self, since: Receipt | None) -> Position:
+    def position(self, since: Receipt | None) -> protocol.Position:
         """The table's position under our fence.
 
         Raises E508 if our fence is not installed, E509 if the table forgets markers.
@@ -253,7 +246,7 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
 
     # ---- one epoch
 
-    def prepare(self, batch: Batch, epoch: int) -> Prepared:
+    def prepare(self, batch: protocol.Batch, epoch: int) -> protocol.Prepared:
         """Bring the rows into this process, into data files without a log entry, or into staging.
 
         Raises E110: the rows need Spark's Delta, which is missing. Raises E503 to E508: the table cannot take the rows.
@@ -278,14 +271,16 @@ class DeltaSink(SinkBase, ReplacesRows, ReadsRows, DetectsChanges, HasConstraint
         self._open.table.reopen()
         return self._open.writer.cannot_replace()
 
-    def prepare_replacement(self, batch: Batch, epoch: int, span: Span) -> Prepared:
+    def prepare_replacement(self, batch: protocol.Batch, epoch: int, span: Span) -> protocol.Prepared:
         """Prepare as :meth:`prepare` does.
 
         The marker makes the commit remove the old rows in the version that brings the new ones.
         """
         return self.prepare(batch, epoch)
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+    def commit(
+        self, prepared: protocol.Prepared | None, marker: Marker, ledger: protocol.Recorder | None = None
+    ) -> Receipt:
         """Commit rows and marker as one version, if our fence and the previous chain are unchanged.
 
         Raises E207 to E210 if the table was replaced or changed, or the epoch does not follow its newest one. Raises

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -41,6 +42,8 @@ class KafkaTuning(Typed):
 
 
 TUNING = KafkaTuning()
+
+_unfit = partial(unfit, "KafkaSink")
 
 # ---- The options of Spark's own sink, as the client underneath spells them.
 #
@@ -132,9 +135,7 @@ class Options:
         brokers = servers.split(",") if isinstance(servers, str) else servers
         servers = ",".join(part.strip() for part in brokers if part.strip())
         if not servers or any(character in servers for character in "/?# "):
-            raise unfit(
-                "KafkaSink", f"servers={servers!r}", "it wants host:port,host:port", "KafkaSink('localhost:9092', ...)"
-            )
+            raise _unfit(f"servers={servers!r}", "it wants host:port,host:port", "KafkaSink('localhost:9092', ...)")
         user_options = {_unprefixed(name): str(value) for name, value in (options or {}).items()}
         settings: dict[str, str] = {}
         for name, value in user_options.items():
@@ -144,7 +145,7 @@ class Options:
         if spoken.startswith("SASL") and not {"sasl.mechanism", "sasl.mechanisms"} & settings.keys():
             cause = "without a mechanism the client takes GSSAPI, for which it must be built with Kerberos"
             remedy = 'say the brokers\': options={"kafka.sasl.mechanism": "PLAIN", ...}, or SCRAM-SHA-512 and the like'
-            raise unfit("KafkaSink", f"kafka.security.protocol={spoken} alone", cause, remedy)
+            raise _unfit(f"kafka.security.protocol={spoken} alone", cause, remedy)
         return cls(servers, user_options, settings)
 
     def producer(self, transactional_id: str, patience: float) -> dict[str, str | bool]:
@@ -200,16 +201,16 @@ def environment_name(setting: str) -> str:
 def _unprefixed(name: str) -> str:
     if not name.startswith(PREFIX):
         cause = "options= takes the settings of the Kafka producer with the prefix kafka., as Spark's own sink does"
-        raise unfit("KafkaSink", f"the option {name!r}", cause, f'options={{"{PREFIX}{name}": ...}}, if you mean that')
+        raise _unfit(f"the option {name!r}", cause, f'options={{"{PREFIX}{name}": ...}}, if you mean that')
     return name.removeprefix(PREFIX)
 
 
 def _translated(name: str, value: str, user_options: Mapping[str, str]) -> dict[str, str]:
     if name in _REFUSED:
         cause, next_ = _REFUSED[name]
-        raise unfit("KafkaSink", f"the option {PREFIX}{name}", cause, next_)
+        raise _unfit(f"the option {PREFIX}{name}", cause, next_)
     if name in _ONLY and value.lower() not in _ONLY[name][0]:
-        raise unfit("KafkaSink", f"{PREFIX}{name}={value}", _ONLY[name][1], "leave it out")
+        raise _unfit(f"{PREFIX}{name}={value}", _ONLY[name][1], "leave it out")
     if name in _SPECIAL:
         return _SPECIAL[name](value, user_options)
     return {_RENAMED.get(name, name): value}
@@ -219,30 +220,25 @@ def _number(name: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise unfit("KafkaSink", f"{PREFIX}{name}={value!r}", "it wants a number", "correct it") from None
+        raise _unfit(f"{PREFIX}{name}={value!r}", "it wants a number", "correct it") from None
 
 
 def _timeout(value: str, _: Mapping[str, str]) -> dict[str, str]:
     if not 1000 <= _number("transaction.timeout.ms", value) <= 2**31 - 1:
-        raise unfit(
-            "KafkaSink", f"kafka.transaction.timeout.ms={value}", "it wants milliseconds, at least 1000", "correct it"
-        )
+        raise _unfit(f"kafka.transaction.timeout.ms={value}", "it wants milliseconds, at least 1000", "correct it")
     return {"transaction.timeout.ms": value}
 
 
 def _in_flight(value: str, _: Mapping[str, str]) -> dict[str, str]:
     name = "max.in.flight.requests.per.connection"
     if not 1 <= _number(name, value) <= 5:
-        raise unfit(
-            "KafkaSink", f"{PREFIX}{name}={value}", "more than 5 would give up the order of rows", "leave it out"
-        )
+        raise _unfit(f"{PREFIX}{name}={value}", "more than 5 would give up the order of rows", "leave it out")
     return {name: value}
 
 
 def _retries(value: str, _: Mapping[str, str]) -> dict[str, str]:
     if _number("retries", value) < 1:
-        raise unfit(
-            "KafkaSink",
+        raise _unfit(
             f"kafka.retries={value}",
             "a transaction needs an idempotent producer, which retries",
             "leave it out",
@@ -256,7 +252,7 @@ def _store(kind: str, target: Mapping[str, str]) -> Callable[[str, Mapping[str, 
         if form not in target:
             cause = f"a {kind} of type {form} is a file of Java's own"
             next_ = f"convert it and say kafka.ssl.{kind}.type={' or '.join(target)}"
-            raise unfit("KafkaSink", f"the option kafka.ssl.{kind}.location", cause, next_)
+            raise _unfit(f"the option kafka.ssl.{kind}.location", cause, next_)
         return {target[form]: value}
 
     return translate
@@ -267,8 +263,7 @@ def _jaas(value: str, _: Mapping[str, str]) -> dict[str, str]:
     pairs = dict(_JAAS_PAIR.findall(match["rest"])) if match else {}
     if not {"username", "password"} <= pairs.keys():
         cause = "only PlainLoginModule and ScramLoginModule with username and password have an equivalent here"
-        raise unfit(
-            "KafkaSink",
+        raise _unfit(
             "the option kafka.sasl.jaas.config",
             cause,
             "kafka.sasl.username, kafka.sasl.password and the like",

@@ -10,26 +10,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from onceonly import faults
+from onceonly import faults, protocol
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import Column, checks_arguments
 from onceonly.faults import Point
-from onceonly.protocol import (
-    Batch,
-    Capabilities,
-    DetectsChanges,
-    HasConstraints,
-    Inspectable,
-    OutcomeUnknown,
-    Peek,
-    Position,
-    Prepared,
-    ReadsRows,
-    Recorder,
-    SinkBase,
-    StreamSource,
-    Superseded,
-)
 from onceonly.protocol.capabilities import Span
 from onceonly.protocol.row_rules import Rule
 from onceonly.protocol.sink import check_prepared_by
@@ -58,7 +42,14 @@ _CLOSING = 2.0
 
 
 @checks_arguments
-class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable, StreamSource):
+class KafkaSink(
+    protocol.SinkBase,
+    protocol.ReadsRows,
+    protocol.DetectsChanges,
+    protocol.HasConstraints,
+    protocol.Inspectable,
+    protocol.StreamSource,
+):
     """Writes each epoch to Kafka in one transaction with its marker. Columns and options are those of Spark's own sink.
 
     Readers see whole epochs if they read committed records. See :func:`onceonly_sinks.kafka.read_committed`. The marker
@@ -110,9 +101,9 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         return address_of(self._options, self._topic, self._id, self._tuning.marker_topic, self._order)
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> protocol.Capabilities:
         """Rows are only ever added, and can be counted between the offsets of each epoch."""
-        return Capabilities(
+        return protocol.Capabilities(
             True,
             True,
             carries_ledger=False,
@@ -146,8 +137,8 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         writer = MarkerScope(pipeline, self._id)
         tuning = self._tuning
         marker_topic = tuning.marker_topic or writer.topic
-        protocol = self._options.settings.get("security.protocol", "PLAINTEXT")
-        context = Context(self._id, self.address, self._options.timeout, protocol=protocol)
+        spoken = self._options.settings.get("security.protocol", "PLAINTEXT")
+        context = Context(self._id, self.address, self._options.timeout, protocol=spoken)
         destination = Destination(
             self._options, writer, self._topic, marker_topic, tuning.answer_timeout, tuning.hidden_timeout, context
         )
@@ -176,14 +167,14 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
             entry = self._visible()
         return None if entry == markers.NOTHING else entry.fence
 
-    def look(self) -> Peek:
+    def look(self) -> protocol.Peek:
         """The newest epoch that readers see now, without a wait for transactions in flight."""
         with self._on.refusing():
             entry = self._visible()
             rows = not entry.epoch and read.has_rows(self._on, self._own_topic())
             entry = self._visible() if rows else entry  # an epoch may have become visible in between
         marker = entry.written.marker if entry.written else None
-        return Peek(marker, entry.epoch, strangers=rows and not entry.epoch)
+        return protocol.Peek(marker, entry.epoch, strangers=rows and not entry.epoch)
 
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest if it is strictly greater, or find it installed. Creates the marker topic.
@@ -192,7 +183,7 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         """
         self._open_slot.install(fence)
 
-    def position(self, since: Receipt | None) -> Position:
+    def position(self, since: Receipt | None) -> protocol.Position:
         """The sink's position under our fence.
 
         Raises E508 if our fence is not installed, E514 if a transaction's end stays hidden.
@@ -211,11 +202,11 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
             disturbances = read.disturbances(destination, since or read.newest_receipt(entry))
             marker = entry.written.marker if entry.written else None
             self._open_slot.prewarm(fence)  # only now: its fence would have had these reads wait for it
-            return Position(fence, marker, entry.epoch, identity, rows, disturbances)
+            return protocol.Position(fence, marker, entry.epoch, identity, rows, disturbances)
 
     # ---- writing
 
-    def prepare(self, batch: Batch, epoch: int) -> KafkaPrepared:
+    def prepare(self, batch: protocol.Batch, epoch: int) -> KafkaPrepared:
         """Stream the rows into an open transaction.
 
         Raises E501 to E517 if the rows cannot be written (none of them is visible), E401 if another driver's fence is
@@ -225,7 +216,7 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         with self._on.refusing():
             try:
                 state = self._open_slot.stand(fence)
-            except Superseded as fenced:
+            except protocol.Superseded as fenced:
                 theirs, ours = fenced.current_fence.generation, fence.generation
                 by = fenced.current_fence.who or "a newer driver"
                 raise refuse("E401", sink=self._id, theirs=theirs, ours=ours, by=by) from fenced
@@ -237,7 +228,9 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
             raise
         return prepared
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+    def commit(
+        self, prepared: protocol.Prepared | None, marker: Marker, ledger: protocol.Recorder | None = None
+    ) -> Receipt:
         """Commit rows and marker in one transaction, if our fence and the previous chain are unchanged.
 
         Raises E207, E208 or E210 if the epoch does not follow the state of the sink or topic. ``OutcomeUnknown`` is
@@ -323,7 +316,7 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         finally:
             transaction.drop()
 
-    def _after_loss(self, marker: Marker, reason: str) -> Superseded | OutcomeUnknown:
+    def _after_loss(self, marker: Marker, reason: str) -> protocol.Superseded | protocol.OutcomeUnknown:
         """Classify a lost transaction or answer: superseded only if a newer fence can be read, else unknown."""
         try:
             refused = markers.fenced(self._on.tail.visible(), marker.fence, self._id)
@@ -331,7 +324,7 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
             if errors.read(error) is None and not isinstance(error, TimeoutError):
                 raise
             refused = None
-        return refused if isinstance(refused, Superseded) else OutcomeUnknown(self._id, reason)
+        return refused if isinstance(refused, protocol.Superseded) else protocol.OutcomeUnknown(self._id, reason)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """Find out whether an epoch landed after all. Afterwards it cannot land any more.
@@ -343,12 +336,12 @@ class KafkaSink(SinkBase, ReadsRows, DetectsChanges, HasConstraints, Inspectable
         try:
             state = self._open_slot.stand_anew(marker.fence)
         except (HiddenTransaction, TimeoutError) as error:
-            raise OutcomeUnknown(self._id, str(error)) from error
+            raise protocol.OutcomeUnknown(self._id, str(error)) from error
         except Exception as error:
             failure = errors.read(error)
             if failure is None:
                 raise
-            raise OutcomeUnknown(self._id, failure.reason) from error
+            raise protocol.OutcomeUnknown(self._id, failure.reason) from error
         self._open_slot.keep(state)
         written = state.newest_record.written
         return written.receipt if written is not None and written.marker == marker else None

@@ -13,25 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote
 
-from onceonly import faults
+from onceonly import faults, protocol
 from onceonly.errors import refuse
 from onceonly.errors.options import Column, Columns, checks_arguments, misused, names_of
 from onceonly.faults import Point
-from onceonly.protocol import (
-    Batch,
-    Capabilities,
-    DetectsChanges,
-    Estimate,
-    HostsStores,
-    Inspectable,
-    JoinsTransaction,
-    OutcomeUnknown,
-    Peek,
-    Position,
-    Prepared,
-    ReadsRows,
-    ReplacesRows,
-)
 from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.capabilities import EPOCH, EpochExpired, NotVersioned, WindowStore
 from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows, check_install, elsewhere
@@ -60,7 +45,15 @@ _READERS = "read through the sink object (table(), rows()) in the same process; 
 
 
 @checks_arguments
-class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, DetectsChanges, HostsStores, Inspectable):
+class MemorySink(
+    WindowStore,
+    protocol.JoinsTransaction,
+    protocol.ReplacesRows,
+    protocol.ReadsRows,
+    protocol.DetectsChanges,
+    protocol.HostsStores,
+    protocol.Inspectable,
+):
     """A handle on a store. It appends, or upserts with ``key=``.
 
     Args:
@@ -107,11 +100,13 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         return f"memory:{self.store.address}#{quote(self._id, safe=':/@ ')}" + (f"?{query}" if query else "")
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> protocol.Capabilities:
         """All but a ledger. An upsert cannot recount."""
         merge, append = self._merge, not self._merge.key
         changes = Changes(merge.key, merge.sequence, merge.delete)
-        return Capabilities(append, append, carries_ledger=False, committer="memory", readers=_READERS, changes=changes)
+        return protocol.Capabilities(
+            append, append, carries_ledger=False, committer="memory", readers=_READERS, changes=changes
+        )
 
     @classmethod
     def from_address(cls, address: str) -> Self:
@@ -156,13 +151,13 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         newest = self.store.newest(self._writer)
         return newest.fence if newest else None
 
-    def look(self) -> Peek:
+    def look(self) -> protocol.Peek:
         """The newest marker, under any fence."""
         with self.store.lock:
             newest = self.store.newest(self._writer)
             marker = _marker(newest) if newest else None
             number = marker.epoch.number if marker else 0
-            return Peek(marker, number, strangers=not number and self.store.has_rows)
+            return protocol.Peek(marker, number, strangers=not number and self.store.has_rows)
 
     def place(self) -> str:
         """The store, among those of this process."""
@@ -204,7 +199,7 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
             raise superseded
         return newest
 
-    def position(self, since: Receipt | None) -> Position:
+    def position(self, since: Receipt | None) -> protocol.Position:
         """Return the sink's newest epoch, identity and mishaps, under our fence.
 
         Raises E508 if our fence is not installed.
@@ -212,7 +207,7 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         with self.store.lock:
             newest = self._newest_entry(self._fence)
             marker = _marker(newest)
-            return Position(
+            return protocol.Position(
                 fence=newest.fence,
                 marker=marker,
                 epoch=marker.epoch.number if marker else 0,
@@ -221,7 +216,7 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
                 disturbances=self.store.mishaps(after=self._judged_until(since)),
             )
 
-    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+    def prepare(self, batch: protocol.Batch, epoch: int) -> ArrowRows:
         """Bring the rows into this process.
 
         Raises E503 to E505 for a null or a key that is not unique, E506 for other columns than the store's.
@@ -240,11 +235,11 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
             return "others write to the store too, and rows are replaced by key: whose a row is, is not known"
         return ""
 
-    def prepare_replacement(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
+    def prepare_replacement(self, batch: protocol.Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
         """As :meth:`prepare`. The marker names the epochs whose rows leave."""
         return self.prepare(batch, epoch)
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+    def commit(self, prepared: protocol.Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Add one entry with rows and marker, if our fence and the previous chain still hold.
 
         Raises E207 or E210 if the previous epoch is not the newest, and E508 if our fence is not installed. Raises E247
@@ -260,21 +255,25 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         ours, theirs = self.store, other.store if isinstance(other, MemorySink) else None
         return theirs is not None and theirs is not ours and theirs.lock is ours.lock
 
-    def fits_in_driver(self, size: Estimate) -> bool:
+    def fits_in_driver(self, size: protocol.Estimate) -> bool:
         """Always: there is no other way here."""
         return True
 
     def prepare_joined(
-        self, batch: Batch, epoch: int, siblings: Sequence[tuple[Sink, Prepared]], span: Span | None = None
+        self,
+        batch: protocol.Batch,
+        epoch: int,
+        siblings: Sequence[tuple[Sink, protocol.Prepared]],
+        span: Span | None = None,
     ) -> ArrowRows:
         """As :meth:`prepare`."""
         return self.prepare(batch, epoch)
 
     def commit_joined(
         self,
-        prepared: Prepared | None,
+        prepared: protocol.Prepared | None,
         marker: Marker,
-        siblings: Sequence[tuple[Sink, Prepared | None, Marker]],
+        siblings: Sequence[tuple[Sink, protocol.Prepared | None, Marker]],
         ledger: Recorder | None = None,
     ) -> tuple[Receipt, ...]:
         """As :meth:`commit`, with an entry in each of the stores, or in none."""
@@ -288,7 +287,7 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         self._answer(Point.COMMIT_SENT)
         return tuple(sink._receipt(entry, sink_marker) for sink, entry, sink_marker in added)
 
-    def _entry(self, prepared: Prepared | None, marker: Marker) -> StoreEntry:
+    def _entry(self, prepared: protocol.Prepared | None, marker: Marker) -> StoreEntry:
         """The entry to add, if fence and chain still hold."""
         ours = check_prepared_by(prepared, ArrowRows)
         table, count = (ours.table, ours.rows) if ours else (None, 0)
@@ -444,7 +443,7 @@ class MemorySink(WindowStore, JoinsTransaction, ReplacesRows, ReadsRows, Detects
         try:
             faults.fire(point)
         except Exception as error:
-            raise OutcomeUnknown(self._id, f"the answer was lost ({type(error).__name__})") from error
+            raise protocol.OutcomeUnknown(self._id, f"the answer was lost ({type(error).__name__})") from error
 
     def _newest_entry(self, fence: Fence | None) -> StoreEntry:
         """The newest entry, if its fence is ``fence``."""

@@ -7,20 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from onceonly.errors import refuse
-from onceonly.errors.options import (
-    Bytes,
-    Column,
-    Duration,
-    Seconds,
-    Typed,
-    at_least,
-    checks_arguments,
-    names_of,
-    read_texts,
-    unfit,
-    write_texts,
-)
+from onceonly.errors import options, refuse
 from onceonly.protocol import Estimate
 from onceonly.protocol.row_rules import Check
 from onceonly_checkpoints.epoch_time import milliseconds
@@ -47,13 +34,13 @@ SEALED, HISTORY = "_sealed", "_history"
 FEWEST_VERSIONS = 64
 """Epochs whose history is kept at least."""
 
-_Markers = Annotated[int, at_least(FEWEST, "a number of epochs")]
-_Versions = Annotated[int, at_least(FEWEST_VERSIONS, "a number of epochs")]
+_Markers = Annotated[int, options.at_least(FEWEST, "a number of epochs")]
+_Versions = Annotated[int, options.at_least(FEWEST_VERSIONS, "a number of epochs")]
 
 
-@checks_arguments
+@options.checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Keep(Typed):
+class Keep(options.Typed):
     """How long Postgres keeps markers, replaced rows and removed keys.
 
     Attributes:
@@ -72,12 +59,12 @@ class Keep(Typed):
 
     markers: _Markers | Literal["all"] = MARKERS
     history: _Versions | Literal["all"] | None = None
-    tombstones: Duration | None = None
+    tombstones: options.Duration | None = None
 
 
-@checks_arguments
+@options.checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class PostgresTuning(Typed):
+class PostgresTuning(options.Typed):
     """How rows travel to Postgres, and how long the sink waits there.
 
     Attributes:
@@ -96,15 +83,15 @@ class PostgresTuning(Typed):
         ConfigurationError: E110, a value without meaning.
     """
 
-    epoch_column: Column | None = "auto"
+    epoch_column: options.Column | None = "auto"
     load: Load = "auto"
-    driver_limit: Bytes = 64 * 1024 * 1024
-    commit_timeout: Seconds = 120.0
-    lock_timeout: Seconds = 30.0
+    driver_limit: options.Bytes = 64 * 1024 * 1024
+    commit_timeout: options.Seconds = 120.0
+    lock_timeout: options.Seconds = 30.0
     triggers: Triggers = "refuse"
 
 
-_unfit = partial(unfit, "PostgresSink")
+_unfit = partial(options.unfit, "PostgresSink")
 
 KEEP = Keep()
 TUNING = PostgresTuning()
@@ -216,12 +203,12 @@ class Options:
         merge, keep, tuning = self.merge, self.keep, self.tuning
         if merge.keeps or merge.state:
             ours = {"keeps": [f"{merge.keeps} seconds"]} if merge.keeps else {"holds": ["state"]}
-            return {**write_texts({"id": id_, "markers": keep.markers}, ("id", "markers"), call, Keep), **ours}
+            return {**options.write_texts({"id": id_, "markers": keep.markers}, ("id", "markers"), call, Keep), **ours}
         values = {name: getattr(part, name) for part in (keep, tuning) for name in type(part).__slots__}
         values |= {"id": id_, "key": merge.key, "sequence": merge.sequence, "delete_flag": merge.delete}
         values |= {"schema": self.schema, "sealed_view": self.sealed_view, "order": merge.order}
         function = {"apply": ["function"]} if self.apply else {}
-        return {**write_texts(values, _ADDRESSED, call, Keep, PostgresTuning), **function}
+        return {**options.write_texts(values, _ADDRESSED, call, Keep, PostgresTuning), **function}
 
 
 def merge_of(
@@ -230,7 +217,7 @@ def merge_of(
     """How rows meet those of the table."""
     remembered = (milliseconds(keep.tombstones) or 0) // 1000
     history, epochs = keep.history is not None, keep.history if isinstance(keep.history, int) else 0
-    merge = Merge(names_of(key), sequence, delete_flag, remembered, history=history, keep_history=epochs)
+    merge = Merge(options.names_of(key), sequence, delete_flag, remembered, history=history, keep_history=epochs)
     return replace(merge, order=order)
 
 
@@ -238,7 +225,7 @@ def read_options(texts: Mapping[str, Sequence[str]], call: Callable[..., Any]) -
     """Id and options, the inverse of :meth:`Options.texts`. Raises E110: not such options."""
     special = {name: ",".join(texts[name]) for name in ("keeps", "holds", "apply") if name in texts}
     plain = {name: values for name, values in texts.items() if name not in special}
-    values = read_texts("the address of a Postgres sink", plain, _ADDRESSED, call, Keep, PostgresTuning)
+    values = options.read_texts("the address of a Postgres sink", plain, _ADDRESSED, call, Keep, PostgresTuning)
     id_ = values.pop("id", None)
     keep = Keep(**{name: values.pop(name) for name in Keep.__slots__ if name in values})
     tuning = PostgresTuning(**{name: values.pop(name) for name in PostgresTuning.__slots__ if name in values})

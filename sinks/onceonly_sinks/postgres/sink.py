@@ -11,24 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly import faults
+from onceonly import faults, protocol
 from onceonly.errors import refuse
 from onceonly.errors.options import Column, Columns, checks_arguments, misused, typed
 from onceonly.faults import Point
-from onceonly.protocol import (
-    Batch,
-    Capabilities,
-    Conflict,
-    Estimate,
-    HostsStores,
-    JoinsTransaction,
-    Peek,
-    Position,
-    Prepared,
-    Recorder,
-    ReplacesRows,
-    Sink,
-)
 from onceonly.protocol.batch import AsOf
 from onceonly.protocol.capabilities import SeenIdsStore, Span, StateRow, StateWanted
 from onceonly.protocol.guard import elsewhere
@@ -67,7 +53,7 @@ _TIMEOUTS = ("commit_timeout", "lock_timeout")
 
 
 @checks_arguments
-class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsStores):
+class PostgresSink(Handle, SeenIdsStore, protocol.JoinsTransaction, protocol.ReplacesRows, protocol.HostsStores):
     """Writes each epoch and its marker to Postgres in one transaction.
 
     Rows are appended, upserted with ``key=``, or written by your own SQL with ``apply=``.
@@ -169,11 +155,11 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
         return address_of(self._server, self._name, self._options.texts(id_, PostgresSink.__init__))
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> protocol.Capabilities:
         """Report that an append with an epoch column can be recounted, and that the ledger can join the transaction."""
         append, merge = self._options.append, self._options.merge
         recountable = append and self._options.tuning.epoch_column is not None
-        return Capabilities(
+        return protocol.Capabilities(
             append,
             recountable,
             True,
@@ -259,7 +245,7 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
         with self._refusals(), self._transactions.reading() as connection:
             return head.newest_fence(connection, self._writer)
 
-    def look(self) -> Peek:
+    def look(self) -> protocol.Peek:
         """Read the head's epoch, or whether there are rows without one, without a lock."""
         with self._refusals(), self._transactions.reading() as connection:
             newest = partial(head.newest_epoch, connection, self._writer)
@@ -342,7 +328,7 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
             if history_made or not self._options.merge.history:
                 self._aim.show(connection, table)
 
-    def position(self, since: Receipt | None) -> Position:
+    def position(self, since: Receipt | None) -> protocol.Position:
         """Return the sink's head, identity and disturbances, under our fence.
 
         Raises E508 if our fence is not installed.
@@ -360,11 +346,11 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
             receipt = since or (newest[1] if newest else None)
             disturbances = self._disturbances(connection, receipt, now, newest[1] if newest else None)
         identity = now.identity_now(receipt.identity if receipt else "")
-        return Position(fence, newest[0] if newest else None, head_row.epoch, identity, rows, disturbances)
+        return protocol.Position(fence, newest[0] if newest else None, head_row.epoch, identity, rows, disturbances)
 
     # ---- writing
 
-    def prepare(self, batch: Batch, epoch: int) -> PostgresPrepared:
+    def prepare(self, batch: protocol.Batch, epoch: int) -> PostgresPrepared:
         """Bring the rows into an open transaction or a staging table.
 
         Raises E501 to E530: the table cannot take the rows, and none of them is left. Raises ``Superseded``: a newer
@@ -380,26 +366,30 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
         with self._refusals(), self._transactions.reading() as connection:
             return replace_rows.obstacle(connection, self._aim, span)
 
-    def prepare_replacement(self, batch: Batch, epoch: int, span: Span) -> PostgresPrepared:
+    def prepare_replacement(self, batch: protocol.Batch, epoch: int, span: Span) -> PostgresPrepared:
         """As :meth:`prepare`. Rows through the driver come after the rows of ``span`` are deleted.
 
         Raises E247: they are not distinguishable from others, or some of them stay.
         """
         return self._prepared(batch, epoch, span)
 
-    def can_join(self, other: Sink) -> bool:
+    def can_join(self, other: protocol.Sink) -> bool:
         """Whether database, login and timeouts are the same. A sink with ``apply`` never shares a transaction."""
         if not isinstance(other, PostgresSink) or self._options.apply or other._options.apply:
             return False
         ours, theirs = self._options.tuning, other._options.tuning
         return self._server == other._server and all(getattr(ours, name) == getattr(theirs, name) for name in _TIMEOUTS)
 
-    def fits_in_driver(self, size: Estimate) -> bool:
+    def fits_in_driver(self, size: protocol.Estimate) -> bool:
         """Whether it is no larger than ``driver_limit``. Always false with ``load="executors"``."""
         return self._options.in_memory(size)
 
     def prepare_joined(
-        self, batch: Batch, epoch: int, siblings: Sequence[tuple[Sink, Prepared]], span: Span | None = None
+        self,
+        batch: protocol.Batch,
+        epoch: int,
+        siblings: Sequence[tuple[protocol.Sink, protocol.Prepared]],
+        span: Span | None = None,
     ) -> PostgresPrepared:
         """As :meth:`prepare`, in the transaction of the others if they have opened one."""
         ready = [(_own_kind(sink), check_prepared_by(rows, PostgresPrepared)) for sink, rows in siblings]
@@ -408,7 +398,7 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
             return self._prepared(batch, epoch, span, within)
 
     def _prepared(
-        self, batch: Batch, epoch: int, span: Span | None = None, within: Connection | None = None
+        self, batch: protocol.Batch, epoch: int, span: Span | None = None, within: Connection | None = None
     ) -> PostgresPrepared:
         with self._translator.attempt(self._fenced, self._types):
             prepared = self._load(batch, epoch, span, within)
@@ -431,13 +421,15 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
         """
         try:
             yield
-        except Conflict:
+        except protocol.Conflict:
             for sink in others:
                 if (refused := sink._translator.against(sink._fenced)) is not None:
                     raise refused from None
             raise
 
-    def _load(self, batch: Batch, epoch: int, span: Span | None, within: Connection | None) -> PostgresPrepared:
+    def _load(
+        self, batch: protocol.Batch, epoch: int, span: Span | None, within: Connection | None
+    ) -> PostgresPrepared:
         loader = self._loader
         if loader is None:
             raise RuntimeError("install a fence before an epoch is prepared")
@@ -456,7 +448,9 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
         replace_rows.clear(connection, self._aim, span)
         return span
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+    def commit(
+        self, prepared: protocol.Prepared | None, marker: Marker, ledger: protocol.Recorder | None = None
+    ) -> Receipt:
         """Commit rows and marker in one transaction, if our fence and the previous chain still hold.
 
         Raises E207, E208 or E210 if the epoch does not follow this sink or table. After E501 to E519 and ``Conflict``
@@ -466,10 +460,10 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
 
     def commit_joined(
         self,
-        prepared: Prepared | None,
+        prepared: protocol.Prepared | None,
         marker: Marker,
-        siblings: Sequence[tuple[Sink, Prepared | None, Marker]],
-        ledger: Recorder | None = None,
+        siblings: Sequence[tuple[protocol.Sink, protocol.Prepared | None, Marker]],
+        ledger: protocol.Recorder | None = None,
     ) -> tuple[Receipt, ...]:
         """As :meth:`commit`, with the rows and markers of other sinks in the same transaction."""
         joined = [
@@ -553,7 +547,7 @@ class PostgresSink(Handle, SeenIdsStore, JoinsTransaction, ReplacesRows, HostsSt
         return plan.types if plan else {}
 
 
-def _own_kind(sink: Sink) -> PostgresSink:
+def _own_kind(sink: protocol.Sink) -> PostgresSink:
     if not isinstance(sink, PostgresSink):
         raise TypeError(f"{type(sink).__name__} shares no transaction with a Postgres sink")
     return sink

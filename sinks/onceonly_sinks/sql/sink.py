@@ -16,22 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from onceonly import faults
+from onceonly import faults, protocol
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import misused
 from onceonly.faults import Point
-from onceonly.protocol import (
-    Batch,
-    Capabilities,
-    Conflict,
-    DetectsChanges,
-    Inspectable,
-    Peek,
-    Position,
-    Prepared,
-    Recorder,
-    SinkBase,
-)
 from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows
 from onceonly.protocol.sink import check_prepared_by
@@ -51,7 +39,7 @@ log = logging.getLogger(__name__)
 _PAGE = 500
 
 
-class SqlSink(SinkBase, DetectsChanges, Inspectable):
+class SqlSink(protocol.SinkBase, protocol.DetectsChanges, protocol.Inspectable):
     """Appends to one table of an SQL database. Subclass it with :meth:`connect`, :meth:`columns` and your differences.
 
     The database must roll DDL back with its transaction, and know ``ON CONFLICT``, ``RETURNING`` and ``WITH``. Postgres
@@ -164,10 +152,12 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
         return f"{self.kind}:{self.where}#{self.table}#{self.id}"
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> protocol.Capabilities:
         """An append that can be recounted."""
         readers = "nothing to do: a reader sees whole epochs, as each is one transaction"
-        return Capabilities(True, True, carries_ledger=False, committer=f"{self.kind} transaction", readers=readers)
+        return protocol.Capabilities(
+            True, True, carries_ledger=False, committer=f"{self.kind} transaction", readers=readers
+        )
 
     @classmethod
     def from_address(cls, address: str) -> Self:
@@ -199,7 +189,7 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
         with self._reading() as db:
             return self.tables.newest_fence(db.execute, self._writer) if self._has_head(db) else None
 
-    def look(self) -> Peek:
+    def look(self) -> protocol.Peek:
         """Read the head's epoch, or whether there are rows without one, without a lock."""
         with self._reading() as db:
 
@@ -220,7 +210,7 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
             self.tables.install(db.execute, self._writer, fence)
         self._fence = fence
 
-    def position(self, since: Receipt | None) -> Position:
+    def position(self, since: Receipt | None) -> protocol.Position:
         """Return the sink's head and identity, under our fence. Raises E508 if our fence is not installed."""
         if self._fence is None:
             raise RuntimeError("install a fence first")
@@ -229,11 +219,11 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
             newest = self.tables.epoch_at(db.execute, self._writer, head.epoch) if head.epoch else None
             identity, rows = self.identity(db), self._has_rows(db)
             db.execute("COMMIT")  # nothing was written: one that fails leaves nothing unknown
-        return Position(self._fence, newest.marker if newest else None, head.epoch, identity, rows)
+        return protocol.Position(self._fence, newest.marker if newest else None, head.epoch, identity, rows)
 
     # ---- writing
 
-    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+    def prepare(self, batch: protocol.Batch, epoch: int) -> ArrowRows:
         """Bring the rows into this process."""
         import pyarrow as pa
 
@@ -241,7 +231,9 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
         faults.fire(Point.PREPARE_SENT)
         return rows
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+    def commit(
+        self, prepared: protocol.Prepared | None, marker: Marker, ledger: protocol.Recorder | None = None
+    ) -> Receipt:
         """Commit rows and marker in one transaction, if our fence and the previous chain still hold.
 
         Raises E207, E208 or E210 if the epoch does not follow this sink or table. After ``Conflict`` (the database
@@ -258,7 +250,7 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
                 raise refused
             identity_values = {"identity": self.identity(db), "target": self.table}  # the first epoch made the target
             if not self.tables.advance(db.execute, self._writer, marker, count, identity_values):
-                raise Conflict(self.id, "the head moved while the epoch was being written", "another driver")
+                raise protocol.Conflict(self.id, "the head moved while the epoch was being written", "another driver")
         return self._receipt(marker, count, identity_values["identity"])
 
     def look_up(self, marker: Marker) -> Receipt | None:
@@ -417,10 +409,10 @@ class SqlSink(SinkBase, DetectsChanges, Inspectable):
                 raise
             raise (refused or self._refused)(failure) from (None if failure.quotes else error)
 
-    def _taken_back(self, failure: Failed) -> OnceOnlyError | Conflict:
+    def _taken_back(self, failure: Failed) -> OnceOnlyError | protocol.Conflict:
         """Translate an epoch's failure: a rollback because of others may be retried."""
         if failure.conflicts:
-            return Conflict(self.id, failure.reason, "another transaction")
+            return protocol.Conflict(self.id, failure.reason, "another transaction")
         return self._refused(failure)
 
     def _refused(self, failure: Failed) -> OnceOnlyError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from onceonly.machine import division_rules
@@ -104,21 +104,7 @@ class Job:
 
     def of(self, offer: Offer | None) -> Job:
         """Copy for another batch. An operator's decisions and a target's start belong to the first one only."""
-        return Job(
-            self.pipeline,
-            self.sinks,
-            self.owner,
-            offer,
-            overlap=self.overlap,
-            stages=self.stages,
-            on_refresh=self.on_refresh,
-            max_bad=self.max_bad,
-            transaction_groups=self.transaction_groups,
-            divided=self.divided,
-            noting=self.noting,
-            windows=self.windows,
-            aside=self.aside,
-        )
+        return replace(self, offer=offer, adopt=None, accepted=None, dropped="", heals=False, rewound=())
 
 
 @dataclass(frozen=True, slots=True)
