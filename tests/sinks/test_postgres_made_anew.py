@@ -54,7 +54,7 @@ class Job:
             staging = StagedEpochs(str(self.root / "staging"), "orders", sinks, 9)
             ids = tuple(sink.id for sink in sinks)
             state = coordinator.start(
-                Job("orders", ids, f"driver {number}", _offered(number, self.checkpoint), stages=True)
+                MachineJob("orders", ids, f"driver {number}", _offered(number, self.checkpoint), stages=True)
             )
             try:
                 Runner(sinks, self.ledger, staging=staging).run(state, ArrowBatch(rows(number)))

@@ -23,6 +23,7 @@ from onceonly import faults
 from onceonly.event_time import TimedEpoch
 from onceonly.machine import coordinator
 from onceonly.machine.event_time import EventTimeConfig
+from onceonly.machine.state import Job as MachineJob
 from onceonly.machine.state import State
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
@@ -130,7 +131,7 @@ def _next(state: State | None, sinks: Sequence[Sink], number: int) -> State:
         return coordinator.resume(state, offered(number))
     names, owner = tuple(sink.id for sink in sinks), secrets.token_hex(8)
     return coordinator.start(
-        Job(
+        MachineJob(
             PIPELINE,
             names,
             owner,
