@@ -6,6 +6,7 @@ There is one for a whole epoch and one for each of its outputs, the rows of some
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from onceonly_checkpoints.model import ALWAYS, BY_NAME, OPTIONAL, Record, canonical
@@ -52,7 +53,10 @@ before."""
 
 WINDOWS, STATE, LATE = "windows", "state", "late"
 """Names of the outputs of an epoch with windows: results, changed rows of state, and rows that came after their window
-was closed, if a sink takes these. Each staged row is in one of them, so together they are all rows of the epoch."""
+was closed, if a sink takes these. Each staged row is in one of them, so together they are all rows of the epoch, unless
+its rows were divided first: then the good ones are, and these three come on top."""
+
+OF_WINDOWS = (WINDOWS, STATE, LATE)
 
 OURS = frozenset({BAD, SEEN_IDS, WINDOWS, STATE, LATE})
 """Names of outputs that no user gives."""
@@ -101,7 +105,7 @@ class OutputDigest(Record):
             return f"repeated {self.repeated.rows}"
         if self.name == BAD:
             return f"{BAD} {self.digest.rows}{f' ({self.why})' if self.reasons else ''}"
-        if self.name in (WINDOWS, STATE, LATE):
+        if self.name in OF_WINDOWS:
             return f"{self.name} {self.digest.rows}"
         return f"{self.name} {self.digest.rows}, filtered {self.filtered}"
 
@@ -129,6 +133,12 @@ def redefined(previous: tuple[OutputDigest, ...], now: tuple[OutputDigest, ...])
         for output in previous
         if output.definition and texts.get(output.name) and output.definition != texts[output.name]
     )
+
+
+def beside_windows(outputs: Sequence[OutputDigest]) -> bool:
+    """Whether rows were divided before windows took the good ones, whose digest is then the epoch's."""
+    names = {output.name for output in outputs}
+    return not names.isdisjoint(OF_WINDOWS) and not names.issubset(OF_WINDOWS)
 
 
 def bad_in(outputs: tuple[OutputDigest, ...]) -> OutputDigest | None:

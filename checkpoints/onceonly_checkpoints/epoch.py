@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly_checkpoints import model
 from onceonly_checkpoints.code_version import Code, PlanFingerprint
-from onceonly_checkpoints.digests import SEEN_IDS, STATE, Digest, OutputDigest, bad_in, repeated_in
+from onceonly_checkpoints.digests import SEEN_IDS, STATE, Digest, OutputDigest, bad_in, beside_windows, repeated_in
 from onceonly_checkpoints.epoch_time import EpochTime, EpochWindows
 
 if TYPE_CHECKING:
@@ -247,7 +247,9 @@ class Epoch(model.Record):
 
     @property
     def rows(self) -> int:
-        """Rows that its sinks got, without rows of state, which are ours alone."""
+        """Rows that its sinks got, without rows of state, which are ours alone. Good rows, if windows took them."""
+        if beside_windows(self.outputs):
+            return self.digest.rows
         return self.digest.rows - sum(output.digest.rows for output in self.outputs if output.name == STATE)
 
     def rows_in(self, sinks: Sequence[str]) -> int:
@@ -258,7 +260,7 @@ class Epoch(model.Record):
     @property
     def came(self) -> int:
         """Rows of its batch, before any were aggregated into windows, set aside or left out."""
-        if self.windows:
+        if self.windows and not beside_windows(self.outputs):
             return self.windows.rows
         return self.computed.rows + (self.bad.digest.rows if self.bad else 0)
 

@@ -28,9 +28,17 @@ from onceonly.protocol.row_times import Clock, RowTimes
 from onceonly.runtime import shared_transaction
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
-from onceonly.windows.epoch_step import EpochAggregates, Targets, WindowResultBatch, WindowStepper
+from onceonly.windows.epoch_step import (
+    EpochAggregates,
+    Targets,
+    WindowResultBatch,
+    WindowStepper,
+    digest_of,
+    fingerprint,
+)
 from onceonly.windows.rules.spec import Definition
 from onceonly.windows.rules.step import Row, partials_of
+from onceonly_checkpoints.digests import BAD, Digest, OutputDigest, column_of
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END
 from onceonly_sinks.memory import MemorySink
@@ -72,6 +80,45 @@ class WindowedRows(ArrowBatch):
         late = sum(time < horizon for time in times)
         told = RowTimes(min(times, default=None), max(times, default=None), late)
         return self._stepping.stepped(to, EpochAggregates(partials_of(definition, given), len(given), told), notes)
+
+
+class DividedRows(WindowedRows):
+    """Rows of one epoch, of which those without a key are bad, and in no window.
+
+    ``fault`` breaks it: a bad row ``leaks`` into a window, or a good one is ``missed``.
+    """
+
+    def __init__(
+        self, rows: Sequence[oracle.Row], stepping: WindowStepper, bad: Sequence[str], fault: str = ""
+    ) -> None:
+        super().__init__([*rows, *[oracle.Row("bad", 1, row.time) for row in rows if fault == "leaks"][:1]], stepping)
+        self._said = self._said[1:] if fault == "missed" else self._said
+        self._good, self._bad = pa.table({"value": pa.array([row.value for row in rows], pa.int64())}), bad
+
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> Any:
+        """Divide, and step by the good rows."""
+        return _Chained(
+            super().bound(to, clock, notes), self._good, pa.table({"why": pa.array(self._bad, pa.string())})
+        )
+
+
+class _Chained(ArrowBatch):
+    """Good and bad rows, and behind them those of windows, as ``spark_batch`` lays them out."""
+
+    def __init__(self, made: WindowResultBatch, good: pa.Table, bad: pa.Table) -> None:
+        told = pa.table({column_of(BAD): pa.array(bad.to_pylist(), pa.struct(list(bad.schema)))})
+        of_windows = pa.Table.from_batches(list(made.arrow()), made.schema)
+        super().__init__(pa.concat_tables([good, told, of_windows], promote_options="default"))
+        self._made, self._good, self._bad = made, good, bad
+        self.panes, self.times, self.columns = made.panes, made.times, made.columns
+
+    def digest(self) -> Digest:
+        return digest_of(self._good)
+
+    def outputs(self) -> tuple[OutputDigest, ...]:
+        bad, good = self._bad, self._good.num_rows
+        said = OutputDigest(BAD, ("memory:bad",), fingerprint(bad.schema), digest_of(bad), good, (("key", len(bad)),))
+        return said, *(replace(output, filtered=0) for output in self._made.outputs())
 
 
 class Paned(Pipeline):
@@ -117,17 +164,27 @@ class Query:
         epochs: what each of its batches is.
         at_most: windows that may be open.
         panes: whether the call has panes at all.
+        fault: how its division is broken, if it has a sink of bad rows.
     """
 
     def __init__(
-        self, pipeline: Paned, rules: Rules, epochs: Sequence[Said], *, at_most: int | None = None, panes: bool = True
+        self,
+        pipeline: Paned,
+        rules: Rules,
+        epochs: Sequence[Said],
+        *,
+        at_most: int | None = None,
+        panes: bool = True,
+        fault: str = "",
     ) -> None:
-        self.epochs = epochs
+        self.epochs, self.fault = epochs, fault
         self.asked: list[int] = []
         self.definition: Definition = definition_of(rules)
         self.sinks = pipeline.sinks()
         keeper = next(sink for sink in self.sinks if sink.id == "memory:state")
-        targets = Targets(tuple(sink.id for sink in self.sinks if sink is not keeper), keeper.id)
+        self.divides = "bad" in pipeline.stores
+        others = tuple(sink.id for sink in self.sinks if sink is not keeper and sink.id != "memory:bad")
+        targets = Targets(others, keeper.id)
         self.stepping = WindowStepper(self.definition, keeper, targets)
         staging = StagedEpochs(pipeline.staging, "orders", self.sinks)
         self.runner = Runner(self.sinks, pipeline.ledger, staging=staging, says=self.says)
@@ -155,6 +212,11 @@ class Query:
                 state = coordinator.start(Job("orders", ids, owner, offer_of(number, said), **how))
             else:
                 state = coordinator.resume(self.state, offer_of(number, said))
-            self.state = self.runner.run(state, WindowedRows(rows(number) if rows else said.rows, self.stepping))
+            self.state = self.runner.run(state, self._batch(number, rows(number) if rows else said.rows))
         assert self.state is not None
         return self.state.current
+
+    def _batch(self, number: int, rows: Sequence[oracle.Row]) -> WindowedRows:
+        if not self.divides:
+            return WindowedRows(rows, self.stepping)
+        return DividedRows(rows, self.stepping, [f"epoch {number}"] * (number % 3), self.fault)

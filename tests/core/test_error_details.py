@@ -28,7 +28,7 @@ FORWARDING = {
     "src/onceonly/runtime/remedies.py::_still_staged": "the same refusal, where staged bytes cannot be read any more",
     "src/onceonly/replay/publication.py::_decided": "raises what the rules of a publication say",
     "src/onceonly/runtime/sink_refusals.py::proposing_output": "a sink's refusal, with the remedy for this query",
-    "src/onceonly/runtime/runner.py::_stepped": "raises what the keeper of state says, with where the ledger is",
+    "src/onceonly/runtime/runner.py::_naming_ledger": "raises what the keeper of state says, with where the ledger is",
     "src/onceonly/runtime/runs.py::_raise": "raises what the rules of calls say",
     "src/onceonly_lab/fuzzer/world.py::_enter_beside": "raises what the rules of calls say",
     "src/onceonly_lab/play/driver.py::admits": "raises what the rules of calls say",

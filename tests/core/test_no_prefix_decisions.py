@@ -90,6 +90,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "listed_in: name[0] not in '._'",
             "mount_of: path.startswith(mount_point.rstrip('/') + '/')",
             "_flushed: name.endswith('.parquet')",
+            "write: name.endswith('.parquet')",
             "_folders: name.startswith(self._kin)",
             "drop: folder.startswith(self._kin)",
             "_act: str(error.filename or '').startswith(self._root.address)",

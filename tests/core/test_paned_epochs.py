@@ -98,6 +98,50 @@ def test_a_crash_anywhere_leaves_each_sink_at_an_epoch_and_the_log_is_that_of_no
     assert {len(pipeline.epochs(name)) for name in APART} == {len(epochs)}
 
 
+DIVIDED = ("a", "bad", "state")
+
+
+@pytest.mark.parametrize("beside", [DIVIDED, ()], ids=["in one transaction", "one after the other"])
+@pytest.mark.parametrize("point", [Point.STAGE_AFTER, Point.PREPARE_AFTER, Point.COMMIT_AFTER, Point.RECORD_BEFORE])
+def test_a_crash_changes_no_result_of_windows_that_take_the_good_rows_alone(
+    make: Make, seed: int, point: Point, beside: tuple[str, ...]
+) -> None:
+    rules, epochs = drawn(seed)
+    calm, pipeline = make(*BESIDE), make(*DIVIDED, beside=beside)
+    states = undisturbed(calm, rules, epochs)
+    for number in range(1, len(epochs) + 1):
+        query = Query(pipeline, rules, epochs)
+        if number > 1:
+            query.writes(number - 1)
+        faults.arm(point, crash)
+        with pytest.raises(Crash):
+            query.writes(number)
+        faults.disarm()
+        committed = len(pipeline.epochs("a"))
+        assert pipeline.panes() == calm.panes()[:committed]
+    Query(pipeline, rules, epochs).writes(len(epochs))
+    assert (pipeline.panes(), pipeline.state()) == (calm.panes(), states[-1])
+    brought = [row["why"] for row in pipeline.opened("bad").rows()]
+    assert brought == [f"epoch {number}" for number in range(1, len(epochs) + 1) for _ in range(number % 3)]
+    for number, marker in enumerate(pipeline.markers("a"), start=1):
+        good = len(epochs[number - 1].rows)
+        assert marker.windows is not None
+        assert (marker.rows, marker.windows.rows, marker.came) == (good, good, good + number % 3)
+
+
+@pytest.mark.parametrize("fault", ["leaks", "missed"])
+def test_a_bad_row_in_a_window_or_a_good_one_in_none_stops_the_epoch(make: Make, seed: int, fault: str) -> None:
+    rules, epochs = drawn(seed)
+    pipeline = make(*DIVIDED)
+    number = next(number for number, epoch in enumerate(epochs, start=1) if epoch.rows)
+    for earlier in range(1, number):
+        Query(pipeline, rules, epochs).writes(earlier)
+    with pytest.raises(OnceOnlyError, match="output windows") as refused:
+        Query(pipeline, rules, epochs, fault=fault).writes(number)
+    assert refused.value.code == "E510"
+    assert len(pipeline.epochs("a")) == number - 1
+
+
 def shown(pipeline: Paned, sink: str) -> list[tuple[int, oracle.Pane]]:
     """Results as the script of Streaming 102 has them, each with its epoch and with what it takes back."""
     found, taken = list[tuple[int, oracle.Pane]](), list[tuple[oracle.Span, Any]]()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
+from onceonly import EventTime, Output, exactly_once
 from onceonly.errors import ConfigurationError, refuse
 from onceonly.windows import AtCount, AtPeriod, Global, Last, Sessions, Sum, Tumbling, Windows
 from onceonly.windows.rules.spec import define
@@ -48,8 +48,6 @@ def panes(**said: Any) -> Windows:
             "takes rows by the moment of their batch, and event_time= does not",
         ),
         ({"windows": panes(late_rows=3)}, "E140", "late_rows=3 is no sink"),
-        ({"quality": Quality(expect={"a team": "team IS NOT NULL"})}, "E140", "quality= was given with windows="),
-        ({"dedupe": Dedupe(key="id", within="7 days", store=PG.table("seen"))}, "E140", "dedupe= was given with"),
         ({"windows": panes(state_sink=DELTA)}, "E143", "cannot hold windows and be asked for them"),
         (
             {"windows": panes(state_sink=PG.table("scores_state", key="key"))},
@@ -132,9 +130,20 @@ def test_several_results_of_a_window_in_an_epoch_are_not_told_to_take_a_sequence
         assert said.details["example"] == "team = a"
 
 
-def test_an_output_takes_rows_apart_before_windows_could() -> None:
-    with pytest.raises(ConfigurationError, match="an Output or a Route was given with windows="):
-        exactly_once(PG, Output(DELTA, name="large", where="value > 5"), event_time=TIME, windows=panes())
+def test_results_need_a_sink_beside_those_of_rows_and_the_printed_one_is_taken() -> None:
+    large = Output(DELTA, name="large", where="value > 5")
+    with pytest.raises(ConfigurationError, match="windows= has no sink for its results") as refused:
+        exactly_once(large, event_time=TIME, windows=panes())
+    assert "exactly_once(Output(pg.table" in refused.value.remedy
+    taken = exactly_once(large, PG.table("totals"), event_time=TIME, windows=panes()).arguments
+    assert taken.windows is not None
+    assert [sink.id for sink in taken.of_results] == ["postgres:totals"]
+    told = taken.chosen.outputs
+    assert {sink: name for sink, (name, _) in told.items()} == {
+        "delta:scores": "large",
+        "postgres:totals": "windows",
+        "postgres:totals_state": "state",
+    }
 
 
 @pytest.mark.parametrize("sinks", [(DELTA,), (DELTA, KafkaSink("h:9092", topic="scores"))])

@@ -173,6 +173,12 @@ class Arguments:
         return tuple(sink for sink in self.sinks if sink not in state)
 
     @property
+    def of_results(self) -> tuple[Sink, ...]:
+        """Its sinks of window results, or of rows where there are no windows."""
+        divided = self.division.sinks if self.division else ()
+        return tuple(sink for sink in self.of_rows if sink not in divided)
+
+    @property
     def adding(self) -> tuple[str, ...]:
         """Ids of the append-only sinks."""
         return tuple(sink.id for sink in self.of_rows if sink.capabilities.append_only)
@@ -201,7 +207,7 @@ class Arguments:
         """The arguments that affect the guarantee."""
         outputs, expected, once = self.division.promise(self.of_rows) if self.division else ({}, "", "")
         checks = self.division.checks if self.division else ()
-        outputs |= self.windows.promise(self.of_rows) if self.windows else {}
+        outputs |= self.windows.promise(self.of_results) if self.windows else {}
         return GuaranteeInputs(
             adopt=self.recovery.adopts,
             transform=self.transform is not None,

@@ -124,7 +124,7 @@ class ExactlyOnce:
             _check_order(call, plan, named, df, rows)
             if call.windows:
                 call.windows.resolve(plan, named, rows, call.event_time)
-            elif call.division:
+            if call.division:
                 divided = call.division.resolve(plan, named, rows, query_determinism.left_out)
                 admission.check_outputs(call, named, divided.outputs)
         except OnceOnlyError as refused:
@@ -194,17 +194,22 @@ class ExactlyOnce:
     ) -> SparkBatch:
         call = self.arguments
         columns, plan, size = rows.dtypes, opening.run.plan, read.estimate
-        if call.windows:
-            if opening.windows is None or opening.windows[0] != columns:
-                opening.windows = columns, call.windows.resolve(plan, opening.pipeline, rows, call.event_time)
-            return call.windows.batch(rows, opening.windows[1], call.sinks, size, without)
+        if call.windows and (opening.windows is None or opening.windows[0] != columns):
+            opening.windows = columns, call.windows.resolve(plan, opening.pipeline, rows, call.event_time)
+        definition = opening.windows[1] if opening.windows else None
         if call.division:
             if opening.outputs is None or opening.outputs[0] != columns:
-                demanded = call.division.demanded(call.of_rows, opening.pipeline, rows)
+                taking = call.division.sinks if call.windows else call.of_rows
+                demanded = call.division.demanded(taking, opening.pipeline, rows)
                 divided = call.division.resolve(plan, opening.pipeline, rows, query_determinism.left_out, demanded)
                 admission.check_outputs(call, opening.pipeline, divided.outputs)
                 opening.outputs = columns, divided
-            return call.division.batch(rows, opening.outputs[1], read, query_determinism, without)
+            batch = call.division.batch(rows, opening.outputs[1], read, query_determinism, without)
+            if call.windows and definition:
+                batch = call.windows.chain(batch, definition, call.of_results)
+            return batch
+        if call.windows and definition:
+            return call.windows.batch(rows, definition, call.of_results, size, without)
         return SparkBatch(rows, size, query_determinism.left_out, without)
 
     def _look(self, opening: RunState, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Determinism:
@@ -309,7 +314,7 @@ def exactly_once(
     if windows is not None:
         from onceonly.windows.windows_argument import check_windows
 
-        windowed = check_windows(windows, all_sinks, time, division.first_argument if division else "")
+        windowed = check_windows(windows, [s for s in all_sinks if not division or s not in division.sinks], time)
         all_sinks = (*all_sinks, *windowed.sinks)
         arguments.check_sinks(all_sinks)
     if time:

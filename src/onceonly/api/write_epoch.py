@@ -171,9 +171,7 @@ class Epochs:
 
 def _columns(opening: RunState, columns: Columns) -> tuple[OutputColumns, ...]:
     """Columns of the rows and of each output of the user. Windows alone show those of their results."""
-    if opening.windows:
-        return ()
     resolved = opening.outputs[1].outputs if opening.outputs else ()
     outputs = (output for output in resolved if output.spec.name != SEEN_IDS)
     named = (OutputColumns(output.spec.name, frames.columns_in(output.columns)) for output in outputs)
-    return OutputColumns("", columns), *named
+    return tuple(named) if opening.windows else (OutputColumns("", columns), *named)

@@ -13,7 +13,7 @@ from functools import reduce
 from operator import add
 from typing import Any, Protocol
 
-from onceonly_checkpoints.digests import Digest
+from onceonly_checkpoints.digests import Digest, beside_windows
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.strenum import StrEnum
 
@@ -217,6 +217,8 @@ def _why_not(record: EpochRecord, query: Query) -> str:
         return f"the query is not deterministic: {query.nondeterministic}"
     if epoch.windows is not None and not query.windows:
         return "its rows are results of windows, and the definition of these is not at hand: --windows MODULE:NAME"
+    if beside_windows(epoch.outputs):
+        return "its windows took the rows that outputs, quality= or dedupe= had left, which are no part of the query"
     if epoch.bad is not None and epoch.bad.digest.rows:
         return "invalid rows were quarantined by expectations, which are no part of the query"
     return ""

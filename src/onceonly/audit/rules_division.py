@@ -16,7 +16,7 @@ from onceonly_checkpoints.model import AdoptionKind
 def outputs_add_up(facts: Facts, lines: tuple[SinkHistory, ...]) -> Iterator[Evidence]:
     """A160: held and unwanted rows of an output do not sum to the good rows of its epoch."""
     for sink, _, epoch in links(lines):
-        if wrong := unbalanced(epoch.digest, epoch.outputs):
+        if wrong := unbalanced(epoch.digest, epoch.outputs, epoch.windows):
             name, accounted, good = wrong
             evidence = f"output {name} accounts for {accounted} rows, and {good} are good"
             yield Evidence("A160", epoch.number, evidence, sink=sink)

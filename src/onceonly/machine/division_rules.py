@@ -15,7 +15,19 @@ from onceonly.errors import caution
 from onceonly.machine.event_time import text
 from onceonly.machine.facts import Happening, PreviousClock, Refusal
 from onceonly.protocol.batch import AsOf, Bound
-from onceonly_checkpoints.digests import BAD, LATE, SEEN_IDS, STATE, Digest, OutputDigest, bad_in, repeated_in
+from onceonly_checkpoints.digests import (
+    BAD,
+    LATE,
+    OF_WINDOWS,
+    SEEN_IDS,
+    STATE,
+    WINDOWS,
+    Digest,
+    OutputDigest,
+    bad_in,
+    beside_windows,
+    repeated_in,
+)
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END, EpochTime, EpochWindows
 from onceonly_checkpoints.ledger import EventKind
@@ -31,13 +43,29 @@ MaxBad = int | float | None
 
 
 def rows_in(digest: Digest, outputs: Sequence[OutputDigest]) -> int:
-    """Count the staged rows of a batch, good and bad, without those whose id had been seen before."""
+    """Count the rows of a batch, good and bad, without those whose id had been seen before."""
     bad = bad_in(tuple(outputs))
     return digest.rows + (bad.digest.rows if bad else 0)
 
 
-def unbalanced(digest: Digest, outputs: Sequence[OutputDigest]) -> tuple[str, int, int] | None:
-    """Return the first output that does not add up: its name, its count, and the count of the batch."""
+def staged_in(digest: Digest, outputs: Sequence[OutputDigest]) -> int:
+    """Count the staged rows of a batch: those of windows come on top of the divided ones."""
+    made = (output.digest.rows for output in outputs if output.name in OF_WINDOWS)
+    return rows_in(digest, outputs) + (sum(made) if beside_windows(outputs) else 0)
+
+
+def unbalanced(
+    digest: Digest, outputs: Sequence[OutputDigest], windows: EpochWindows | None = None
+) -> tuple[str, int, int] | None:
+    """Return the first output that does not add up: its name, its count, and the count of the batch.
+
+    ``windows`` that stand beside other outputs took each good row, and no other.
+    """
+    if beside_windows(outputs):
+        # Bad and repeated rows must reach no window, and windows must miss none of the others.
+        if windows and windows.rows != digest.rows:
+            return WINDOWS, windows.rows, digest.rows
+        outputs = [output for output in outputs if output.name not in OF_WINDOWS]
     for output in outputs:
         claimed_rows = output.filtered if output.name == BAD else output.digest.rows + output.filtered
         if claimed_rows != digest.rows:

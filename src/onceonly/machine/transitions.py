@@ -218,9 +218,10 @@ def _missing(state: State, outcome: c.Missing) -> State:
 def _staged(state: State, outcome: c.Staged) -> State:
     if outcome.manifest is None and state.job.lasting:
         raise OutOfPhase(state.phase.value, "rows that outlive this process")
-    if outcome.rows != (rows := rows_in(outcome.digest, outcome.outputs)):
-        return _miscounted(state, "the staged files", outcome.rows, rows)
-    if imbalance := unbalanced(outcome.digest, outcome.outputs):
+    rows = rows_in(outcome.digest, outcome.outputs)
+    if outcome.rows != (there := division_rules.staged_in(outcome.digest, outcome.outputs)):
+        return _miscounted(state, "the staged files", outcome.rows, there)
+    if imbalance := unbalanced(outcome.digest, outcome.outputs, outcome.panes):
         name, claimed_rows, there = imbalance
         return _miscounted(state, f"output {name}", claimed_rows, there)
     if outcome.broken and state.job.aside and not state.work.aside:

@@ -92,13 +92,6 @@ class Division:
         values = {"quality": self.quality, "dedupe": self.dedupe}
         return {name: value for name, value in values.items() if value}
 
-    @property
-    def first_argument(self) -> str:
-        """The first argument that divides rows, as an error names it."""
-        if self.outputs:
-            return "an Output or a Route"
-        return "dedupe=" if self.dedupe else "quality="
-
     def promise(self, sinks: Sequence[Sink]) -> tuple[dict[str, tuple[str, str]], str, str]:
         """Its part of the guarantee, where ``sinks`` get rows.
 

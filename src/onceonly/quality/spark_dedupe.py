@@ -211,10 +211,10 @@ class DedupingBatch(DividedBatch):
             judged = self._judged_here()
             yield from super().arrow() if judged is None else self._counted_here(*judged)
 
-    def write(self, directory: str) -> None:
+    def write(self, directory: str, shape: Callable[[DataFrame], DataFrame] | None = None) -> None:
         """Write as any batch. ``DestinationError``: the store of ids does not answer an executor."""
         with columns_refused(self.session):
-            super().write(directory)
+            super().write(directory, shape)
 
     def outputs(self) -> tuple[OutputDigest, ...]:
         """Return outputs, and counts of dropped rows, from the action that staged them."""

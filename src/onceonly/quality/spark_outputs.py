@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Batch, Estimate
-from onceonly.protocol.batch import Trim
+from onceonly.protocol.batch import Bound, Notes, Paned, Trim
 from onceonly.protocol.row_rules import BrokenCheck
+from onceonly.protocol.row_times import Clock
+from onceonly.runtime.staged_outputs import Pick
 from onceonly.spark import digest, expression_check, fingerprint, frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.detect import engine_for
@@ -294,6 +296,10 @@ class Checking(Protocol):
         ...
 
 
+# Makes the batch of an epoch whose good rows go through windows. They are a room above this one.
+Windowing = Callable[["DividedBatch", Bound, Clock | None, Notes], Paned]
+
+
 class DividedBatch(SparkBatch):
     """Spark's micro-batch with its outputs. The digest omits ``leave_out``. ``without`` applies a trim to the rows."""
 
@@ -309,6 +315,7 @@ class DividedBatch(SparkBatch):
     ) -> None:
         super().__init__(rows, estimate, leave_out, without)
         self._checking = checking
+        self.windowing: Windowing | None = None
         self._divide(rows, outputs)
 
     def _divide(self, rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> None:
@@ -324,9 +331,31 @@ class DividedBatch(SparkBatch):
         return batch
 
     @property
+    def own_columns(self) -> StructType:
+        """Columns of its rows, without those of outputs."""
+        return self._rows.schema
+
+    @property
+    def good(self) -> Pick:
+        """Takes its good rows out of all."""
+        aside = tuple(column_of(output.spec.name) for output in self._outputs if output.spec.name == BAD)
+        return Pick(None, tuple(self._rows.columns), aside)
+
+    @property
     def checked_in_files(self) -> bool:
-        """Whether Spark can judge its rows in files only: from memory some column would come back as another type."""
-        return self._checking is not None and not _comes_back(self._df.schema)
+        """Whether Spark can read its rows again in files only: from memory some column would be of another type."""
+        read_again = self._checking is not None or self.windowing is not None
+        return read_again and not _comes_back(self._df.schema)
+
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> Paned:
+        """Window the good rows, once they are staged. See ``protocol.batch.Bindable``.
+
+        Raises:
+            TypeError: there are no windows.
+        """
+        if self.windowing is None:
+            raise TypeError("this batch has no windows")
+        return self.windowing(self, to, clock, notes)
 
     def broken(self, output: Callable[[str | None], Batch]) -> tuple[BrokenCheck, ...]:
         """Return the checks that the staged rows do not meet. Runs a job for each output that has checks."""

@@ -27,9 +27,9 @@ from onceonly.windows import spark_partials
 from onceonly.windows.epoch_step import Targets, WindowResultBatch, WindowStepper, digest_of, fingerprint, state_digest
 from onceonly.windows.rules.spec import Definition, Windows, define
 from onceonly.windows.rules.state import WindowKey, state_table
-from onceonly.windows.windows_argument import WindowedBatch
+from onceonly.windows.spark_batch import WindowedBatch
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest
+from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest, beside_windows
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.ledger import Ledger
@@ -239,6 +239,9 @@ class WindowReplay:
         self.replay.run(range(begun, epochs.stop), each)
 
     def _stepped(self, rows: DataFrame, definition: Definition, epoch: Epoch, last: Epoch | None) -> WindowResultBatch:
+        named = f"--query {shlex.quote(self._pipeline)} --ledger {shlex.quote(self.replay.ledger)}"
+        given_up = f"give the open windows up: onceonly recover reset-windows {named} --accept-loss"
+        demand_undivided(epoch, self._pipeline, f"put the sinks back from a backup; or {given_up}")
         clock = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
         to = windows.bound(
             AsOf(epoch.series, epoch.number, clock, self._pipeline), last, begins=epoch.replaces is not None
@@ -263,6 +266,14 @@ class WindowReplay:
     @property
     def _pipeline(self) -> str:
         return self.replay.records[0].pipeline if self.replay.records else ""
+
+
+def demand_undivided(epoch: Epoch, pipeline: str, remedy: str) -> None:
+    """Refuse to run windows again that took only a part of their rows (E110)."""
+    if beside_windows(epoch.outputs):
+        taken = "took the rows that an Output, quality= or dedupe= left"
+        problem = f'Windows of epoch {epoch.number} of "{pipeline}" {taken}.'
+        raise misused(problem, "these arguments choose the rows, and a replay is not given them", remedy)
 
 
 def began(epochs: Mapping[int, Epoch], first: int, *, pipeline: str, ledger: str) -> int:

@@ -19,7 +19,7 @@ from onceonly.machine.event_time import EventTimeConfig
 from onceonly.machine.facts import PreviousClock
 from onceonly.protocol import HostsStores, Sink
 from onceonly.protocol.row_times import TimedEpoch
-from onceonly.replay.replay_windows import began
+from onceonly.replay.replay_windows import began, demand_undivided
 from onceonly.replay.rerun_request import Held, RerunRequest
 from onceonly.runtime import shared_transaction
 from onceonly.windows import windows_argument as paning
@@ -109,6 +109,8 @@ def _begun(request: RerunRequest) -> Epoch:
             "its query has no windows=, or had none then; and the recorded time does not fit other windows",
             f"run its rows again: {request.command(panes=False)}",
         )
+    for epoch in batches:
+        demand_undivided(epoch, request.pipeline, f"run its rows again: {request.command(panes=False)}")
     epochs = {record.epoch.number: record.epoch for record in request.records}
     since = began(epochs, first.number, pipeline=request.pipeline, ledger=request.ledger)
     begins = next(number for number in sorted(epochs) if number >= since and epochs[number].lineage)

@@ -348,10 +348,10 @@ class Runner:
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
         rows = _aside(time_callback.trimmed(self._rows(state), command.trim), command.aside)
         faults.fire(faults.Point.STAGE_BEFORE)
+        if command.as_of and isinstance(rows, Recalling):
+            rows = rows.as_of(command.as_of)
         paned = self._stepped(state, command, command.bound, rows) if command.bound else None
-        with self._timed("stage"):
-            if command.as_of and isinstance(rows, Recalling):
-                rows = rows.as_of(command.as_of)
+        with self._timed("stage"), self._naming_ledger():
             in_files = command.lasting or (isinstance(rows, Checkable) and rows.checked_in_files)
             memory_batch = None if in_files else shared_transaction.collect_in_memory(paned or rows, self._of(state))
             reference, self._staged = (
@@ -380,17 +380,21 @@ class Runner:
         return self.state_of(state.offered.lineage.batch_id + 1)
 
     def _stepped(self, state: State, command: c.Stage, to: Bound, rows: protocol.Batch) -> Paned:
-        """Run the batch's one action, which also updates the open windows."""
+        """Update the open windows: by the batch's one action, or behind it if its rows are divided first."""
         if not isinstance(rows, Bindable):
             raise OutOfPhase(state.phase.value, "a batch with windows")
-        with self._timed("step"):
-            try:
-                return rows.bound(to, command.clock, partial(time_callback.times_and_completeness, state, self._says))
-            except IdentityError as error:
-                if error.code != "E226":
-                    raise
-                # The commands in the message must work when pasted, so they name the ledger.
-                raise refuse(error.code, **{**error.details, "ledger": shlex.quote(self._ledger.address)}) from error
+        with self._timed("step"), self._naming_ledger():
+            return rows.bound(to, command.clock, partial(time_callback.times_and_completeness, state, self._says))
+
+    @contextmanager
+    def _naming_ledger(self) -> Generator[None]:
+        """Name the ledger in E226, since the commands in the message must work when pasted."""
+        try:
+            yield
+        except IdentityError as error:
+            if error.code != "E226":
+                raise
+            raise refuse(error.code, **{**error.details, "ledger": shlex.quote(self._ledger.address)}) from error
 
     def _in_files(self, state: State, command: c.Stage, rows: protocol.Batch) -> tuple[str, RereadableBatch]:
         if self._staging is None:

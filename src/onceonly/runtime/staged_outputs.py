@@ -15,7 +15,7 @@ from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
 from onceonly.protocol.row_times import Clock, RowTimes, TimeTally
 from onceonly.spark.digest import quote
-from onceonly_checkpoints.digests import BAD, Digest, OutputDigest, bad_in, column_of
+from onceonly_checkpoints.digests import BAD, OF_WINDOWS, Digest, OutputDigest, bad_in, column_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
 class Pick:
     """Takes the columns of one output out of wide rows. Picklable, for executors.
 
-    Without ``output`` it takes all good rows, without the columns of outputs. ``aside`` is the column that marks bad
-    rows, or ``None`` if there are none.
+    Without ``output`` it takes all good rows, without the columns of outputs. ``aside`` are the columns that mark other
+    rows: bad ones, and those of windows.
     """
 
     output: str | None
     columns: tuple[str, ...]
-    aside: str | None = None
+    aside: tuple[str, ...] = ()
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the picked rows, maybe none."""
         import pyarrow as pa
 
         if self.output is None:
-            good = rows if self.aside is None else rows.filter(rows.column(self.aside).is_null())
-            return good.select(list(self.columns))
+            for name in self.aside:
+                rows = rows.filter(rows.column(name).is_null())
+            return rows.select(list(self.columns))
         output_rows: Any = rows.column(self.output).drop_null()
         return pa.RecordBatch.from_arrays(output_rows.flatten(), schema=pa.schema(list(output_rows.type)))
 
@@ -57,8 +58,9 @@ class Pick:
     def frame(self, wide: DataFrame) -> DataFrame:
         """Pick from Spark's rows."""
         if self.output is None:
-            good = wide if self.aside is None else wide.where(f"{quote(self.aside)} IS NULL")
-            return good.select(*map(quote, self.columns))
+            for name in self.aside:
+                wide = wide.where(f"{quote(name)} IS NULL")
+            return wide.select(*map(quote, self.columns))
         return wide.where(f"{quote(self.output)} IS NOT NULL").select(f"{quote(self.output)}.*")
 
 
@@ -66,7 +68,7 @@ def pick(outputs: tuple[OutputDigest, ...], output: str | None, wide: pa.Schema)
     """Return the pick of one output, or with ``None`` of all good rows, from wide rows."""
     if output is None:
         named = {column_of(output_digest.name) for output_digest in outputs}
-        aside = column_of(BAD) if bad_in(outputs) else None
+        aside = tuple(column_of(part.name) for part in outputs if part.name in (BAD, *OF_WINDOWS))
         return Pick(None, tuple(name for name in wide.names if name not in named), aside)
     kind: Any = wide.field(column_of(output)).type
     return Pick(column_of(output), tuple(field.name for field in kind))

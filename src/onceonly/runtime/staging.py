@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.errors import ConfigurationError, OnceOnlyError, refuse
-from onceonly.machine.division_rules import rows_in
+from onceonly.machine.division_rules import staged_in
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
@@ -149,7 +149,7 @@ class StagedEpochs:
                 files = _flushed(made)
             digest, schema = batch.digest(), base64.b64encode(batch.schema.serialize().to_pybytes()).decode()
             parts = batch.outputs() if isinstance(batch, Divided) else ()
-            self._all_here(epoch, made, files, rows_in(digest, parts))
+            self._all_here(epoch, made, files, staged_in(digest, parts))
             manifest = Manifest(
                 self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files, parts
             )

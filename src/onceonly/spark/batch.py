@@ -261,9 +261,9 @@ class SparkBatch:
             answers = numbered.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
         return [json.loads(row.answer) for row in answers]
 
-    def write(self, directory: str) -> None:
+    def write(self, directory: str, shape: Callable[[DataFrame], DataFrame] | None = None) -> None:
         """Write all rows as Parquet by Spark's own writer, times in microseconds, into a path or a URL of a store."""
-        writer = self.dataframe.write
+        writer = (shape(self.dataframe) if shape else self.dataframe).write
         if not self._engine.hadoop_setting(self._df, _DICTIONARY):
             writer = writer.option(_DICTIONARY, str(DICTIONARY_BYTES))
         if is_local(directory) and not self._engine.hadoop_setting(self._df, _LOCAL_FILES):

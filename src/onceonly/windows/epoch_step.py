@@ -102,7 +102,7 @@ class WindowResultBatch(ArrowBatch):
     def __init__(
         self, parts: Sequence[OutputRows], times: RowTimes, panes: EpochWindows, live: SparkBatch | None = None
     ) -> None:
-        super().__init__(_union({column_of(part.name): part.rows for part in parts}), partitions=1)
+        super().__init__(union({column_of(part.name): part.rows for part in parts}), partitions=1)
         self._parts = tuple(parts)
         self._times = times
         self._panes = panes
@@ -144,7 +144,7 @@ class WindowResultBatch(ArrowBatch):
         return next(part.rows for part in self._parts if part.name == name)
 
 
-def _union(parts: Mapping[str, pa.Table]) -> pa.Table:
+def union(parts: Mapping[str, pa.Table]) -> pa.Table:
     """Concatenate rows of all parts, each within the structure of its part."""
     import pyarrow as pa
 

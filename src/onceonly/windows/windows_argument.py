@@ -4,77 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.division_rules import WindowsConfig
 from onceonly.protocol import Estimate, HostsStores, Sink
-from onceonly.protocol.batch import Bound, Notes, Trim
+from onceonly.protocol.batch import Trim
 from onceonly.protocol.capabilities import WindowStore
-from onceonly.protocol.row_times import Clock
-from onceonly.spark.batch import SparkBatch
+from onceonly.quality.spark_outputs import DividedBatch
 from onceonly.spark.engine import QueryPlan
 from onceonly.windows import late_rows, spark_partials
-from onceonly.windows.epoch_step import Targets, WindowResultBatch, WindowStepper
+from onceonly.windows.epoch_step import Targets, WindowStepper
 from onceonly.windows.rules.assigners import Global, Sessions, wrong
 from onceonly.windows.rules.spec import SENT, Definition, Windows, define
 from onceonly.windows.rules.values import Last, Max, Min
-from onceonly.windows.spark_partials import Action
+from onceonly.windows.spark_batch import ChainedBatch, WindowedBatch
 from onceonly_checkpoints.digests import LATE, STATE, WINDOWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from onceonly.event_time.event_time_argument import EventTimeArgument
-
-
-# ---- Spark's micro-batch with windows.
-#
-# Nothing is executed until the batch is bound to the state of its windows.
-
-
-class WindowedBatch(SparkBatch):
-    """Spark's micro-batch with windows.
-
-    ``rows`` are as a query without panes would write them. ``without`` makes the same rows without those that a trim
-    leaves out.
-    """
-
-    def __init__(
-        self,
-        rows: DataFrame,
-        stepping: WindowStepper,
-        estimate: Estimate,
-        without: Callable[[Trim], DataFrame] | None = None,
-    ) -> None:
-        super().__init__(rows, estimate, without=without)
-        self._stepping = stepping
-
-    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowResultBatch:
-        """Run the batch's one action, and step the state by its result. See ``protocol.batch.Bindable``.
-
-        Raises:
-            IdentityError: E226, the state is not as the epoch before left it.
-            DestinationError: the sink of state does not answer.
-            TooLargeForDriver: there are more partial results than Spark brings to a driver.
-        """
-        horizon = clock.horizon if clock else None
-        stepping, late = self._stepping, self._stepping.targets.late is not None
-        action = Action(self._df, stepping.definition, to, horizon, late, self._brought, self._tasks)
-        return stepping.stepped(to, action.counted(few=self._few), notes, self)
-
-    def trimmed(self, trim: Trim) -> WindowedBatch:
-        """Return the batch without the rows that are left out.
-
-        Raises:
-            TypeError: its rows cannot be distinguished by position.
-        """
-        if self._without is None:
-            raise TypeError("this batch cannot be trimmed")
-        return WindowedBatch(self._without(trim), self._stepping, self._estimate)
-
-
-# ---- Check ``windows=`` against sinks, ``event_time=`` and plan.
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +138,16 @@ class WindowsArgument:
         size: Estimate,
         without: Callable[[Trim], DataFrame],
     ) -> WindowedBatch:
-        """A micro-batch with windows, for all ``sinks`` of a call. ``without`` makes the rows of a trimmed batch."""
-        return WindowedBatch(rows, WindowStepper(definition, self.keeper, self.targets(sinks)), size, without)
+        """A micro-batch with windows, whose results are for ``sinks``. ``without`` makes the rows of a trimmed one."""
+        return WindowedBatch(rows, self._stepper(definition, sinks), size, without)
+
+    def chain(self, divided: DividedBatch, definition: Definition, sinks: Sequence[Sink]) -> DividedBatch:
+        """Have the good rows of a divided micro-batch go through windows, whose results are for ``sinks``."""
+        divided.windowing = partial(ChainedBatch, self._stepper(definition, sinks))
+        return divided
+
+    def _stepper(self, definition: Definition, sinks: Sequence[Sink]) -> WindowStepper:
+        return WindowStepper(definition, self.keeper, self.targets(sinks))
 
     @staticmethod
     def ordered_by(definition: Definition) -> Iterator[tuple[str, str, str]]:
@@ -209,12 +168,10 @@ class WindowsArgument:
         return refuse("E505", sink=details["sink"], key=details["key"], example=details["example"], next=remedy)
 
 
-def check_windows(
-    panes: object, sinks: Sequence[Sink], time: EventTimeArgument | None, others: str = ""
-) -> WindowsArgument:
+def check_windows(panes: object, sinks: Sequence[Sink], time: EventTimeArgument | None) -> WindowsArgument:
     """Find the sinks that panes take, and refuse arguments that do not fit them.
 
-    ``sinks`` are those of the call, in order. ``others`` names other arguments that split rows, or is empty.
+    ``sinks`` are those of the call that get results, in order.
 
     Raises:
         ConfigurationError: E140, E143.
@@ -226,11 +183,11 @@ def check_windows(
             'give Windows(key="team", aggregates={"total": Sum("value")}, time="event_time", '
             'window=Tumbling("2 minutes"))',
         )
-    if others:
+    if not sinks:
         raise wrong(
-            f"{others} was given with windows=",
-            "rows are aggregated as they come, before anything else could take some of them apart",
-            f"leave {others} out, and write good rows by a query of its own that this one reads",
+            "windows= has no sink for its results",
+            "each sink of the call is in an Output or a Route, and gets rows",
+            'name one beside them: exactly_once(Output(pg.table("orders")), pg.table("totals"), windows=...)',
         )
     if panes.needs_time and time is None:
         raise wrong(
