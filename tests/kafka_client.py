@@ -61,9 +61,14 @@ def committed(servers: str, topic: str) -> list[str]:
 
 def visible(servers: str, topic: str) -> list[str]:
     """Values of partition 0 that readers of committed data see now."""
+    return [value.decode() for _, value in visible_records(servers, topic) if value is not None]
+
+
+def visible_records(servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of partition 0 that readers of committed data see now."""
     stable, _ = ends(servers, topic)
     with _consumer(servers, topic) as consumer:
-        return list(_values(consumer, stable))
+        return list(_records(consumer, stable))
 
 
 @contextmanager
@@ -77,11 +82,11 @@ def _consumer(servers: str, topic: str) -> Iterator[Consumer]:
         consumer.close()
 
 
-def _values(consumer: Consumer, stable: int) -> Iterator[str]:
+def _records(consumer: Consumer, stable: int) -> Iterator[tuple[bytes | None, bytes | None]]:
     while True:
         message = consumer.poll(_PATIENCE_S)
         assert message is not None, "neither a record nor the end"
         if message.error() is not None:
             assert message.offset() >= stable
             return
-        yield message.value().decode()
+        yield message.key(), message.value()

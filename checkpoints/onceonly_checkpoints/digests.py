@@ -51,14 +51,14 @@ SEEN_IDS = "seen"
 """Name of the output of ids of good rows, for the sink that keeps them. It also lists the rows whose id had been seen
 before."""
 
-WINDOWS, STATE, LATE = "windows", "state", "late"
-"""Names of the outputs of an epoch with windows: results, changed rows of state, and rows that came after their window
-was closed, if a sink takes these. Each staged row is in one of them, so together they are all rows of the epoch, unless
-its rows were divided first: then the good ones are, and these three come on top."""
+WINDOWS, RECORDS, STATE, LATE = "windows", "windows as records", "state", "late"
+"""Names of the outputs of an epoch with windows: results, these as records of a topic, changed rows of state, and rows
+that came after their window was closed. Each staged row is in one of them, so together they are all rows of the epoch,
+unless its rows were divided first: then the good ones are, and those of windows come on top."""
 
-OF_WINDOWS = (WINDOWS, STATE, LATE)
+OF_WINDOWS = (WINDOWS, RECORDS, STATE, LATE)
 
-OURS = frozenset({BAD, SEEN_IDS, WINDOWS, STATE, LATE})
+OURS = frozenset({BAD, SEEN_IDS, *OF_WINDOWS})
 """Names of outputs that no user gives."""
 
 

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly_checkpoints import model
 from onceonly_checkpoints.code_version import Code, PlanFingerprint
-from onceonly_checkpoints.digests import SEEN_IDS, STATE, Digest, OutputDigest, bad_in, beside_windows, repeated_in
+from onceonly_checkpoints.digests import (
+    SEEN_IDS,
+    STATE,
+    WINDOWS,
+    Digest,
+    OutputDigest,
+    bad_in,
+    beside_windows,
+    repeated_in,
+)
 from onceonly_checkpoints.epoch_time import EpochTime, EpochWindows
 
 if TYPE_CHECKING:
@@ -250,7 +259,8 @@ class Epoch(model.Record):
         """Rows that its sinks got, without rows of state, which are ours alone. Good rows, if windows took them."""
         if beside_windows(self.outputs):
             return self.digest.rows
-        return self.digest.rows - sum(output.digest.rows for output in self.outputs if output.name == STATE)
+        unseen = (part for part in self.outputs if part.name == STATE or (part.name == WINDOWS and not part.sinks))
+        return self.digest.rows - sum(part.digest.rows for part in unseen)
 
     def rows_in(self, sinks: Sequence[str]) -> int:
         """Rows of it that these sinks hold, counted once if several hold them. Without sinks, as :attr:`rows`."""

@@ -85,7 +85,7 @@ class WindowedRows(ArrowBatch):
 class DividedRows(WindowedRows):
     """Rows of one epoch, of which those without a key are bad, and in no window.
 
-    ``fault`` breaks it: a bad row ``leaks`` into a window, or a good one is ``missed``.
+    ``fault`` breaks it: a bad row ``leaks`` into a window, a good one is ``missed``, or a staged row is ``lost``.
     """
 
     def __init__(
@@ -93,22 +93,22 @@ class DividedRows(WindowedRows):
     ) -> None:
         super().__init__([*rows, *[oracle.Row("bad", 1, row.time) for row in rows if fault == "leaks"][:1]], stepping)
         self._said = self._said[1:] if fault == "missed" else self._said
+        self._fault = fault
         self._good, self._bad = pa.table({"value": pa.array([row.value for row in rows], pa.int64())}), bad
 
     def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> Any:
         """Divide, and step by the good rows."""
-        return _Chained(
-            super().bound(to, clock, notes), self._good, pa.table({"why": pa.array(self._bad, pa.string())})
-        )
+        bad = pa.table({"why": pa.array(self._bad, pa.string())})
+        return _Chained(super().bound(to, clock, notes), self._good, bad, lost=self._fault == "lost")
 
 
 class _Chained(ArrowBatch):
     """Good and bad rows, and behind them those of windows, as ``spark_batch`` lays them out."""
 
-    def __init__(self, made: WindowResultBatch, good: pa.Table, bad: pa.Table) -> None:
+    def __init__(self, made: WindowResultBatch, good: pa.Table, bad: pa.Table, *, lost: bool) -> None:
         told = pa.table({column_of(BAD): pa.array(bad.to_pylist(), pa.struct(list(bad.schema)))})
         of_windows = pa.Table.from_batches(list(made.arrow()), made.schema)
-        super().__init__(pa.concat_tables([good, told, of_windows], promote_options="default"))
+        super().__init__(pa.concat_tables([good.slice(lost), told, of_windows], promote_options="default"))
         self._made, self._good, self._bad = made, good, bad
         self.panes, self.times, self.columns = made.panes, made.times, made.columns
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from onceonly import EventTime, Output, exactly_once
+from onceonly import EventTime, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError, refuse
 from onceonly.windows import AtCount, AtPeriod, Global, Last, Sessions, Sum, Tumbling, Windows
-from onceonly.windows.rules.spec import define
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -134,7 +133,8 @@ def test_results_need_a_sink_beside_those_of_rows_and_the_printed_one_is_taken()
     large = Output(DELTA, name="large", where="value > 5")
     with pytest.raises(ConfigurationError, match="windows= has no sink for its results") as refused:
         exactly_once(large, event_time=TIME, windows=panes())
-    assert "exactly_once(Output(pg.table" in refused.value.remedy
+    printed = refused.value.remedy.partition("beside them: ")[2].replace("...", "event_time=TIME, windows=panes()")
+    assert eval(printed, {**globals(), "pg": PG}).arguments.windows
     taken = exactly_once(large, PG.table("totals"), event_time=TIME, windows=panes()).arguments
     assert taken.windows is not None
     assert [sink.id for sink in taken.of_results] == ["postgres:totals"]
@@ -144,6 +144,15 @@ def test_results_need_a_sink_beside_those_of_rows_and_the_printed_one_is_taken()
         "postgres:totals": "windows",
         "postgres:totals_state": "state",
     }
+
+
+def test_bad_rows_break_rules_of_sinks_of_rows_and_none_of_sinks_of_results() -> None:
+    quality = Quality(expect={"positive": "value > 0"}, quarantine=PG.table("bad"))
+    text = exactly_once(
+        Output(PG.table("rows"), name="all"), PG.table("totals"), quality=quality, event_time=TIME, windows=panes()
+    ).explain()
+    assert "or a rule of postgres:rows" in text
+    assert "a rule of postgres:totals" not in text
 
 
 @pytest.mark.parametrize("sinks", [(DELTA,), (DELTA, KafkaSink("h:9092", topic="scores"))])
@@ -160,15 +169,27 @@ def test_the_way_out_of_a_missing_keeper_is_taken() -> None:
 
 
 def test_a_topic_takes_no_results_that_are_not_called_as_parts_of_a_record() -> None:
+    refused = refused_records()
+    assert refused.code == "E140"
+    assert "kafka:scores takes records, and window results have no column value" in str(refused)
+
+
+def refused_records() -> ConfigurationError:
     with pytest.raises(ConfigurationError) as refused:
         exactly_once(TOPIC, event_time=TIME, windows=panes(state_sink=PG.table("scores_state")))
-    assert refused.value.code == "E140"
-    assert "kafka:scores takes records, and window results have no column value" in str(refused.value)
+    return refused.value
 
 
 def test_the_way_out_of_results_that_are_no_records_is_taken() -> None:
     said = panes(key="key", aggregates={"value": Last("text", by="event_time")}, state_sink=PG.table("scores_state"))
     exactly_once(TOPIC, event_time=TIME, windows=said)
+    printed = ["CAST(team AS STRING) AS key", "to_json(struct(*)) AS value"]
+    made = panes(records=printed, state_sink=PG.table("scores_state"))
+    assert repr(printed).replace("'", '"') in str(refused_records())
+    chosen = exactly_once(TOPIC, PG.table("totals"), event_time=TIME, windows=made).arguments
+    assert chosen.windows is not None
+    targets = chosen.windows.targets(chosen.of_results)
+    assert (targets.records, targets.panes) == (("kafka:scores",), ("postgres:totals",))
     exactly_once(PG, event_time=TIME, windows=panes(late_rows=TOPIC))  # late rows are those that transform= gives
 
 
@@ -184,12 +205,12 @@ def test_parts_of_a_record_are_text_or_bytes(key: str, text: str, problem: str) 
     said = panes(key="key", aggregates={"value": Last("text", by="event_time")}, state_sink=PG.table("scores_state"))
     chosen = exactly_once(TOPIC, event_time=TIME, windows=said).arguments.windows
     assert chosen is not None
-    definition = define(said, {"key": key, "text": text, "event_time": "timestamp"})
+    columns = {"key": key, "value": text}
     if not problem:
-        chosen.check_records(definition)
+        chosen.check_records(columns)
         return
     with pytest.raises(ConfigurationError) as refused:
-        chosen.check_records(definition)
+        chosen.check_records(columns)
     assert refused.value.code == "E140"
     assert f"kafka:scores takes records, and {problem}" in str(refused.value)
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.panes.making import COLUMNS, Pipeline, made, refused, said
 
+from onceonly.protocol.batch import ArrowBatch
 from onceonly.windows import Aggregate, AtCount, AtWatermark, Count, Global, Max, Sessions, Sum, Tumbling, Windows
+from onceonly.windows.epoch_step import union
 from onceonly.windows.rules.spec import SENT, define
 from onceonly.windows.rules.state import (
     BUCKETS,
@@ -247,3 +251,20 @@ def test_partial_results_of_parts_are_joined_as_if_they_were_of_all_rows() -> No
     (whole,) = partials_of(told, rows)
     parts = [one for row in rows for one in partials_of(told, [row])]
     assert joined(told, whole.window_key, parts) == joined(told, whole.window_key, parts[::-1]) == whole
+
+
+# ---- rows of all outputs together
+
+
+def test_late_rows_whose_columns_are_never_null_lie_in_a_file_beside_rows_that_lack_them(tmp_path: Path) -> None:
+    """A literal of ``transform=`` makes such a column. Arrow's writer had refused the epoch."""
+    always = pa.field("at", pa.int64(), nullable=False)
+    inner = pa.field("inner", pa.struct([always]), nullable=False)
+    late = pa.table({"at": [1], "inner": [{"at": 2}]}, schema=pa.schema([always, inner]))
+    joined_rows = union({"onceonly windows": pa.table({"total": [3]}), "onceonly late": late})
+    ArrowBatch(joined_rows, partitions=1).write(str(tmp_path / "staged"))
+    [file] = (tmp_path / "staged").iterdir()
+    assert pq.read_table(file).to_pylist() == [
+        {"onceonly windows": {"total": 3}, "onceonly late": None},
+        {"onceonly windows": None, "onceonly late": {"at": 1, "inner": {"at": 2}}},
+    ]

@@ -179,6 +179,11 @@ class Arguments:
         return tuple(sink for sink in self.of_rows if sink not in divided)
 
     @property
+    def taking(self) -> tuple[Sink, ...]:
+        """Its sinks of rows as they came, or of a part of them."""
+        return tuple(sink for sink in self.of_rows if not self.windows or sink not in self.of_results)
+
+    @property
     def adding(self) -> tuple[str, ...]:
         """Ids of the append-only sinks."""
         return tuple(sink.id for sink in self.of_rows if sink.capabilities.append_only)
@@ -205,7 +210,7 @@ class Arguments:
     @property
     def chosen(self) -> GuaranteeInputs:
         """The arguments that affect the guarantee."""
-        outputs, expected, once = self.division.promise(self.of_rows) if self.division else ({}, "", "")
+        outputs, expected, once = self.division.promise(self.taking) if self.division else ({}, "", "")
         checks = self.division.checks if self.division else ()
         outputs |= self.windows.promise(self.of_results) if self.windows else {}
         return GuaranteeInputs(

@@ -199,8 +199,7 @@ class ExactlyOnce:
         definition = opening.windows[1] if opening.windows else None
         if call.division:
             if opening.outputs is None or opening.outputs[0] != columns:
-                taking = call.division.sinks if call.windows else call.of_rows
-                demanded = call.division.demanded(taking, opening.pipeline, rows)
+                demanded = call.division.demanded(call.taking, opening.pipeline, rows)
                 divided = call.division.resolve(plan, opening.pipeline, rows, query_determinism.left_out, demanded)
                 admission.check_outputs(call, opening.pipeline, divided.outputs)
                 opening.outputs = columns, divided

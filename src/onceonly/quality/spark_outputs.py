@@ -410,9 +410,7 @@ class DividedBatch(SparkBatch):
 
     def trimmed(self, trim: Trim) -> Self:
         """Return the batch without the rows that a trim leaves out, with its outputs."""
-        if self._without is None:
-            raise TypeError("this batch cannot be trimmed")
-        return self._like(self._without(trim), self._outputs)
+        return self._like(super().trimmed(trim)._df, self._outputs)
 
 
 def _comes_back(columns: StructType) -> bool:

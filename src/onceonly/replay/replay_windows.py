@@ -29,7 +29,7 @@ from onceonly.windows.rules.spec import Definition, Windows, define
 from onceonly.windows.rules.state import WindowKey, state_table
 from onceonly.windows.spark_batch import WindowedBatch
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest, beside_windows
+from onceonly_checkpoints.digests import LATE, RECORDS, STATE, WINDOWS, Digest, OutputDigest, beside_windows
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.ledger import Ledger
@@ -306,7 +306,7 @@ def _decisions(epochs: Mapping[int, Epoch], number: int) -> Iterator[Epoch]:
 def _targets(epoch: Epoch) -> Targets:
     sinks = {output.name: output.sinks for output in epoch.outputs}
     late = sinks.get(LATE)
-    return Targets(sinks[WINDOWS], sinks[STATE][0], late[0] if late else None)
+    return Targets(sinks[WINDOWS], sinks[STATE][0], late[0] if late else None, sinks.get(RECORDS, ()))
 
 
 # ---- ``onceonly recover rebuild-windows``: recompute window state from the source.

@@ -7,6 +7,7 @@ counted without being read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,12 +18,13 @@ from onceonly.protocol.capabilities import StateRow, StateWanted
 from onceonly.protocol.guard import foreign
 from onceonly.protocol.row_times import RowTimes
 from onceonly.spark import digest, frames
+from onceonly.spark.detect import engine_for
 from onceonly.windows.rules import json_values
 from onceonly.windows.rules import state as state_rules
 from onceonly.windows.rules.spec import Definition
 from onceonly.windows.rules.step import state_request, step
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest, column_of
+from onceonly_checkpoints.digests import LATE, RECORDS, STATE, WINDOWS, Digest, OutputDigest, column_of
 from onceonly_checkpoints.epoch import OutputColumns
 from onceonly_checkpoints.epoch_time import EpochWindows, ResultCounts
 
@@ -148,7 +150,7 @@ def union(parts: Mapping[str, pa.Table]) -> pa.Table:
     """Concatenate rows of all parts, each within the structure of its part."""
     import pyarrow as pa
 
-    schema = pa.schema([pa.field(name, pa.struct(list(rows.schema))) for name, rows in parts.items()])
+    schema = pa.schema([nullable(pa.field(name, pa.struct(list(rows.schema)))) for name, rows in parts.items()])
     pieces: list[pa.Table] = []
     for name, rows in parts.items():
         if count := rows.num_rows:
@@ -161,7 +163,19 @@ def _of(rows: pa.Table, field: pa.Field[Any]) -> pa.Array[Any]:
     import pyarrow as pa
 
     columns = [column.combine_chunks() for column in rows.columns]
-    return pa.StructArray.from_arrays(columns, fields=list(field.type))
+    fields = list(field.type)
+    own = frames.cast(pa.RecordBatch.from_arrays(columns, names=rows.schema.names), pa.schema(fields))
+    return pa.StructArray.from_arrays(own.columns, fields=fields)
+
+
+def nullable(field: pa.Field[Any]) -> pa.Field[Any]:
+    """Return a column whose parts may be missing."""
+    import pyarrow as pa
+
+    # Arrow's writer refuses a missing structure whose parts are never null.
+    kind: Any = field.type
+    parts = pa.struct(list(map(nullable, kind))) if pa.types.is_struct(kind) else kind
+    return field.with_type(parts).with_nullable(True)
 
 
 # ---- One epoch of windows, from partial results to rows and state.
@@ -182,11 +196,12 @@ class EpochAggregates:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Ids of the sinks of panes, of state and of late rows. With ``None`` these are only counted."""
+    """Ids of the sinks of panes, of state, of late rows and of records. Late rows without one are only counted."""
 
     panes: tuple[str, ...]
     state: str
     late: str | None = None
+    records: tuple[str, ...] = ()
 
 
 class WindowReader(Protocol):
@@ -235,10 +250,18 @@ class WindowStepper:
         session = live.session if live else None
         parts = [
             part(WINDOWS, targets.panes, results, session),
+            *self._records(results, session),
             part(STATE, (targets.state,), state_rules.state_table(done.changed_windows, done.gone), session),
             *_late(counted.late, targets.late, session),
         ]
         return WindowResultBatch(parts, times, panes, live)
+
+    def _records(self, results: pa.Table, session: SparkSession | None) -> list[OutputRows]:
+        if not self.targets.records:
+            return []
+        if session is None:
+            raise TypeError("only Spark makes records of results")
+        return [part(RECORDS, self.targets.records, records_of(self.definition, results, session), session)]
 
     def _recalled(
         self, moment: state_rules.EpochClock, partials: Sequence[state_rules.Partial], to: Bound
@@ -248,6 +271,17 @@ class WindowStepper:
         return self.keeper.read_windows(
             StateWanted(places, request.keys, request.wake_clock, request.wake_time), to.as_of
         )
+
+
+def records_of(definition: Definition, results: pa.Table, session: SparkSession) -> pa.Table:
+    """Return results as records, in their order (Spark's own error: an expression that it cannot read)."""
+    import pyarrow as pa
+
+    # Rows of several partitions come as they are ready, and a retraction would follow the result that replaces it.
+    rows = frames.of_arrow(session, results).coalesce(1).selectExpr(*definition.panes.records)
+    schema = frames.arrow_schema(rows)
+    with closing(engine_for(rows).arrow(rows)) as pieces:
+        return pa.Table.from_batches([frames.cast(piece, schema) for piece in pieces], schema)
 
 
 def _timings(results: pa.Table) -> ResultCounts:

@@ -16,10 +16,10 @@ from onceonly.quality.spark_outputs import DividedBatch
 from onceonly.spark import frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.windows import late_rows
-from onceonly.windows.epoch_step import WindowResultBatch, WindowStepper, struct_of, union
+from onceonly.windows.epoch_step import WindowResultBatch, WindowStepper, nullable, records_of, struct_of, union
 from onceonly.windows.rules import state as state_rules
 from onceonly.windows.spark_partials import Action
-from onceonly_checkpoints.digests import LATE, STATE, WINDOWS, Digest, OutputDigest, column_of
+from onceonly_checkpoints.digests import LATE, RECORDS, STATE, WINDOWS, Digest, OutputDigest, column_of
 from onceonly_checkpoints.epoch import OutputColumns
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.storage import file_system
@@ -60,14 +60,8 @@ class WindowedBatch(SparkBatch):
         return stepping.stepped(to, action.counted(few=self._few), notes, self)
 
     def trimmed(self, trim: Trim) -> WindowedBatch:
-        """Return the batch without the rows that are left out.
-
-        Raises:
-            TypeError: its rows cannot be distinguished by position.
-        """
-        if self._without is None:
-            raise TypeError("this batch cannot be trimmed")
-        return WindowedBatch(self._without(trim), self._stepping, self._estimate)
+        """Return the batch without the rows that are left out. Raises as the base class."""
+        return WindowedBatch(super().trimmed(trim)._df, self._stepping, self._estimate)
 
 
 _FILE = "part-windows.parquet"
@@ -88,7 +82,7 @@ class ChainedBatch:
         self._to, self._clock, self._notes = to, clock, notes
         self._made: WindowResultBatch | None = None
         self._result_columns = pa.schema(_result_columns(stepping, divided))
-        self._schema = pa.schema([*map(_nullable, divided.schema), *self._result_columns])
+        self._schema = pa.schema([*map(nullable, divided.schema), *self._result_columns])
 
     @property
     def schema(self) -> pa.Schema:
@@ -193,18 +187,12 @@ class ChainedBatch:
         return rows.select("*", *[f.lit(None).cast(field.dataType).alias(field.name) for field in lacking])
 
 
-def _nullable(field: pa.Field[Any]) -> pa.Field[Any]:
-    # Arrow's writer refuses a missing structure whose parts are never null.
-    import pyarrow as pa
-
-    kind: Any = field.type
-    parts = pa.struct(list(map(_nullable, kind))) if pa.types.is_struct(kind) else kind
-    return field.with_type(parts).with_nullable(True)
-
-
 def _result_columns(stepping: WindowStepper, divided: DividedBatch) -> pa.Schema:
     definition = stepping.definition
-    none = {WINDOWS: state_rules.pane_table(definition, []), STATE: state_rules.state_table([], [])}
+    none = {WINDOWS: state_rules.pane_table(definition, [])}
+    if stepping.targets.records:
+        none[RECORDS] = records_of(definition, none[WINDOWS], divided.session)
+    none[STATE] = state_rules.state_table([], [])
     if stepping.targets.late is not None:
         setting = late_rows.LateRowContext(definition, divided.own_columns, None)
         none[LATE] = late_rows.of_rows(setting, [], [], [])

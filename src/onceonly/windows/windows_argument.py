@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,18 +12,20 @@ from onceonly.machine.division_rules import WindowsConfig
 from onceonly.protocol import Estimate, HostsStores, Sink
 from onceonly.protocol.batch import Trim
 from onceonly.protocol.capabilities import WindowStore
-from onceonly.quality.spark_outputs import DividedBatch
+from onceonly.quality.spark_outputs import DividedBatch, beyond_a_row
+from onceonly.spark import expression_check, frames
 from onceonly.spark.engine import QueryPlan
 from onceonly.windows import late_rows, spark_partials
 from onceonly.windows.epoch_step import Targets, WindowStepper
 from onceonly.windows.rules.assigners import Global, Sessions, wrong
 from onceonly.windows.rules.spec import SENT, Definition, Windows, define
+from onceonly.windows.rules.state import pane_table
 from onceonly.windows.rules.values import Last, Max, Min
 from onceonly.windows.spark_batch import ChainedBatch, WindowedBatch
-from onceonly_checkpoints.digests import LATE, STATE, WINDOWS
+from onceonly_checkpoints.digests import LATE, RECORDS, STATE, WINDOWS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from onceonly.event_time.event_time_argument import EventTimeArgument
 
@@ -47,8 +49,11 @@ class WindowsArgument:
 
     def targets(self, sinks: Sequence[Sink]) -> Targets:
         """Assign all sinks of the call to panes, state and late rows."""
-        panes = tuple(sink.id for sink in sinks if sink not in self.sinks)
-        return Targets(panes, self.keeper.id, self.late.id if self.late else None)
+        results = [sink for sink in sinks if sink not in self.sinks]
+        topics = [sink for sink in results if self.panes.records and sink.capabilities.records]
+        panes = tuple(sink.id for sink in results if sink not in topics)
+        late = self.late.id if self.late else None
+        return Targets(panes, self.keeper.id, late, tuple(sink.id for sink in topics))
 
     def defined(self, pipeline: str, rows: DataFrame, time: EventTimeArgument | None) -> Definition:
         """Return the windows over such rows.
@@ -73,15 +78,29 @@ class WindowsArgument:
                 "a late row is kept with its window and the recorded time",
                 f'give it another name: transform=lambda df: df.withColumnRenamed("{column}", "{column}_")',
             )
-        self.check_records(definition)
+        columns = dict(zip(definition.panes.keys, definition.key_kinds, strict=True))
+        columns |= dict(zip(definition.panes.aggregates, definition.value_kinds, strict=True))
+        if self.panes.records:
+            columns = self._record(pipeline, definition, rows.sparkSession)
+        self.check_records(columns)
         return definition
 
-    def check_records(self, definition: Definition) -> None:
+    def _record(self, pipeline: str, definition: Definition, session: SparkSession) -> dict[str, str]:
+        results = frames.of_arrow(session, pane_table(definition, []))
+        try:
+            made = results.selectExpr(*self.panes.records)
+        except Exception as error:  # of Spark's many classes: what it says is what the user needs
+            raise expression_check.unread("Windows(records=)", pipeline, results, error) from error
+        if sorted(made.columns) not in (["key", "value"], ["value"]):
+            raise _no_record(self.records or "a topic", f"records= makes the columns {', '.join(made.columns)}")
+        if reason := beyond_a_row(results, made):
+            raise expression_check.not_row_by_row("Windows(records=)", pipeline, reason)
+        return dict(made.dtypes)
+
+    def check_records(self, columns: Mapping[str, str]) -> None:
         """Refuse results whose parts of a record are neither text nor bytes (E140)."""
         if not self.records:
             return
-        columns = dict(zip(definition.panes.keys, definition.key_kinds, strict=True))
-        columns |= dict(zip(definition.panes.aggregates, definition.value_kinds, strict=True))
         for part in ("key", "value"):
             if (kind := columns.get(part, "string")) not in ("string", "binary"):
                 raise _no_record(self.records, f"column {part} of window results is {kind}")
@@ -114,7 +133,8 @@ class WindowsArgument:
 
     def promise(self, sinks: Sequence[Sink]) -> dict[str, tuple[str, str]]:
         """By sink id, the name and the words of the rows that it gets. ``sinks`` get panes."""
-        outputs = {sink.id: (WINDOWS, self.words) for sink in sinks}
+        topics = self.targets(sinks).records
+        outputs = {sink.id: (RECORDS if sink.id in topics else WINDOWS, self.words) for sink in sinks}
         outputs[self.keeper.id] = STATE, "every window that is open, as the newest epoch left it"
         if self.late:
             outputs[self.late.id] = LATE, "every row that came after its window was closed"
@@ -187,7 +207,7 @@ def check_windows(panes: object, sinks: Sequence[Sink], time: EventTimeArgument 
         raise wrong(
             "windows= has no sink for its results",
             "each sink of the call is in an Output or a Route, and gets rows",
-            'name one beside them: exactly_once(Output(pg.table("orders")), pg.table("totals"), windows=...)',
+            'name one beside them: exactly_once(Output(pg.table("sales"), name="sales"), pg.table("totals"), ...)',
         )
     if panes.needs_time and time is None:
         raise wrong(
@@ -206,7 +226,7 @@ def check_windows(panes: object, sinks: Sequence[Sink], time: EventTimeArgument 
     for sink in sinks:
         _check_key(panes, sink)
     keeper, records = _keeper(panes, sinks), next((sink.id for sink in sinks if sink.capabilities.records), "")
-    if records and "value" not in (*panes.keys, *panes.aggregates):
+    if records and not panes.records and "value" not in (*panes.keys, *panes.aggregates):
         raise _no_record(records, "window results have no column value")
     return WindowsArgument(panes, keeper, late, records)
 
@@ -244,8 +264,7 @@ def _no_record(sink: str, problem: str) -> Exception:
     return wrong(
         f"{sink} takes records, and {problem}",
         "a record is made of the columns key and value, text or bytes; other columns of a window result are not in it",
-        'call them so: Windows(key="key", aggregates={"value": ...}), with the key from transform= and a text as '
-        'value: Last("name", by="event_time"), an Aggregate with kind = "string"; or give a sink of Postgres or Delta',
+        'make both of a result: Windows(..., records=["CAST(team AS STRING) AS key", "to_json(struct(*)) AS value"])',
     )
 
 

@@ -65,6 +65,8 @@ class Windows:
             ``"changed"`` since the last one.
         results: ``"changes"``: a row for each result and each retraction, to append. ``"upserts"``: the last one of an
             epoch for each window, with a column ``deleted``, for a sink with ``key=`` and ``delete_flag="deleted"``.
+        records: key and value of a topic's records, in Spark SQL over the columns of a result: ``["team AS key",
+            "to_json(struct(*)) AS value"]``. ``"IF(deleted, NULL, ...) AS value"`` makes tombstones of upserts.
         late_rows: treatment of rows whose window is closed: ``"count"``, or a sink that gets them.
         max_open: limit for open windows. An epoch that would leave more is refused. Default: any number.
         state_sink: table for open windows, ``pg.table("scores_state")``, without any other rows. Default: a table
@@ -83,6 +85,7 @@ class Windows:
     accumulation: Accumulation = "accumulating"
     on_time: Literal["always", "changed"] = "always"
     results: Literal["changes", "upserts"] = "changes"
+    records: Sequence[str] = ()
     late_rows: object = "count"
     max_open: int | None = None
     state_sink: object = field(default=None, compare=False)
@@ -161,6 +164,8 @@ def _check_choices(panes: Windows) -> None:
         raise wrong(
             f"late_rows={panes.late_rows!r}", "it is a word", 'give "count", or a sink: late_rows=pg.table("late")'
         )
+    if isinstance(panes.records, str):
+        raise wrong(f"records={panes.records!r}", "it is one text", f"give a list: records=[{panes.records!r}]")
     most = panes.max_open
     if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"max_open={most!r}", "it counts windows", "give a whole number, or leave it out")
