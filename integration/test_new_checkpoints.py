@@ -11,6 +11,8 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable
 from integration.printed import obey, run
 from integration.servers import KafkaAddress
+from integration.streams import FileStream
+from integration.targets import DeltaTarget
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -76,6 +78,13 @@ class Job:
         return Counter(DeltaTable(str(self.table)).to_pyarrow_table()["id"].to_pylist())
 
 
+class Distinct(Job):
+    """Each id once, by Spark's own state."""
+
+    def shaped(self, rows: DataFrame) -> DataFrame:
+        return rows.dropDuplicates(["id"])
+
+
 @pytest.fixture
 def job(spark: SparkSession, any_kafka: KafkaAddress, tmp_path: Path) -> Job:
     return Job(spark, any_kafka, tmp_path)
@@ -129,3 +138,36 @@ def test_a_query_resumes_from_its_sink_alone(job: Job) -> None:
     run(["onceonly", "recover", "rebuild-checkpoint", str(job.checkpoint), *where], "--yes")
     assert job.send(range(16, 20)).start() == ""
     assert job.ids() == Counter(range(20))
+
+
+@pytest.mark.slow
+def test_state_that_no_epoch_holds_is_named_before_a_checkpoint_is_rebuilt_and_taken_from_a_backup(
+    spark: SparkSession, any_kafka: KafkaAddress, tmp_path: Path
+) -> None:
+    job = Distinct(spark, any_kafka, tmp_path)
+    assert job.send(range(10)).start() == ""
+    backup = shutil.copytree(job.checkpoint / "state", job.root / "backup")
+    job.lose_checkpoint().lose_ledger()
+    rebuild = ["onceonly", "recover", "rebuild-checkpoint", str(job.checkpoint), "--query", "orders"]
+    rebuild += ["--sink", f"delta:{job.table}", "--ledger", str(job.ledger)]
+    assert "restore  state, from a backup: version 1; operator 0" in run(rebuild, code=4)
+    assert not job.checkpoint.exists()
+    shutil.copytree(backup, job.checkpoint / "state")
+    assert "restore" not in run(rebuild, "--yes")
+    assert job.send(range(5, 15)).start() == ""
+    assert job.ids() == Counter(range(15))
+
+
+def test_a_query_over_files_resumes_from_its_sink_alone(
+    spark: SparkSession, delta: DeltaTarget, tmp_path: Path
+) -> None:
+    stream = FileStream(spark, tmp_path)
+    stream.receive(range(3), range(3, 6)).run(exactly_once(delta.sink()))
+    stream.lose_checkpoint()
+    for watch in run_state._watches:
+        watch.join(60)
+    Path(f"{stream.checkpoint}.onceonly.db").unlink()
+    rebuild = ["onceonly", "recover", "rebuild-checkpoint", str(stream.checkpoint), "--query", "orders"]
+    run([*rebuild, "--sink", f"delta:{delta.path}"], "--yes")
+    stream.receive(range(6, 9)).run(exactly_once(delta.sink()))
+    assert delta.ids() == [*range(9)]

@@ -367,4 +367,7 @@ def _conf(storage: FileStore) -> dict[str, str]:
             return dict(spark_offsets.offset_entry(storage, number).conf)
         except UnreadableCheckpoint:
             continue
-    return {}
+    # State that came back from a backup has a folder for each partition, and Spark looks for no other number of them.
+    operators = [storage.names(f"state/{name}") for name in storage.names("state") if name.isdigit()]
+    partitions = max((sum(map(str.isdigit, names)) for names in operators), default=0)
+    return {_PARTITIONS: str(partitions)} if partitions else {}

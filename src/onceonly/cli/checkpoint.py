@@ -27,6 +27,7 @@ from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark import rebuild as checkpoint_rebuild
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files
 from onceonly_checkpoints.spark.rebuild import CannotRebuild, FileToWrite
+from onceonly_checkpoints.spark.state import read_state
 from onceonly_checkpoints.spark.verify import Effect, Problem
 from onceonly_checkpoints.spark.verify import verify as find_damage
 from onceonly_checkpoints.storage import FileStore, LocalStorage, file_in_the_way, open_storage
@@ -289,17 +290,23 @@ def rebuild(
     ):
         plan = plan_rebuild(connection, storage, at, entry)
         obstacles = checkpoint_rebuild.in_the_way(plan, storage)
-        _show_plan(storage, plan, obstacles)
+        planned = {file.path for file in plan}
+        rows = [(_verb(file.path, storage, obstacles), file.path) for file in plan]
+        rows += [("delete", path) for path in obstacles if path not in planned]
+        rows += _lost_state(connection, storage, at) if entry is None else []
+        emit_table(("does", "file"), rows, title=f"in {storage.url}")
         if confirmed(yes):
             written = checkpoint_rebuild.apply(plan, storage, replacing=True)
             say(f"{plural(len(written), 'file')} written to {storage.url}; now start the query")
 
 
-def _show_plan(storage: FileStore, plan: Sequence[FileToWrite], obstacles: Sequence[str]) -> None:
-    planned = {file.path for file in plan}
-    rows = [(_verb(file.path, storage, obstacles), file.path) for file in plan]
-    rows += [("delete", path) for path in obstacles if path not in planned]
-    emit_table(("does", "file"), rows, title=f"in {storage.url}")
+def _lost_state(connection: Connection, storage: FileStore, at: int | None) -> list[tuple[str, str]]:
+    """The state that Spark would begin with and that no epoch holds, as a row of the plan."""
+    known = [record.epoch for record in records.read(connection) if record.epoch.lineage]
+    newest = next((epoch for epoch in reversed(known) if at in (None, epoch.number)), None)
+    state = newest.lineage.state if newest and newest.lineage else None
+    there = read_state(storage, state.version) if state else None
+    return [("restore", f"state, from a backup: {state.text}")] if state and there and there.text != state.text else []
 
 
 def _verb(path: str, storage: FileStore, obstacles: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ server.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
@@ -25,8 +24,6 @@ from onceonly_checkpoints.storage import Readable, root_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-log = logging.getLogger(__name__)
 
 _FIELDS = "spark.sql.debug.maxToStringFields"
 _ALL_FIELDS = "1000000"
