@@ -22,6 +22,7 @@ from onceonly import faults
 from onceonly.errors import IdentityError, OnceOnlyError, SupersededRun
 from onceonly.event_time import FixedWindows, TimeReader
 from onceonly.faults import Point
+from onceonly.replay.replay_windows import demand_undivided
 from onceonly_checkpoints.epoch_time import END
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_sinks.memory import MemorySink
@@ -127,6 +128,18 @@ def test_a_crash_changes_no_result_of_windows_that_take_the_good_rows_alone(
         good = len(epochs[number - 1].rows)
         assert marker.windows is not None
         assert (marker.rows, marker.windows.rows, marker.came) == (good, good, good + number % 3)
+
+
+def test_windows_that_took_a_part_of_their_rows_are_not_run_again(make: Make, seed: int) -> None:
+    """A rerun, a recomputation and a rebuilding of state are not given what divides the rows."""
+    rules, epochs = drawn(seed)
+    divided, whole = make(*DIVIDED), make(*BESIDE)
+    for pipeline in (divided, whole):
+        Query(pipeline, rules, epochs).writes(1)
+    demand_undivided(whole.markers("a")[0], "orders", "give them up")
+    with pytest.raises(OnceOnlyError, match='Windows of epoch 1 of "orders" took the rows') as refused:
+        demand_undivided(divided.markers("a")[0], "orders", "give them up")
+    assert (refused.value.code, refused.value.remedy) == ("E110", "give them up")
 
 
 @pytest.mark.parametrize(

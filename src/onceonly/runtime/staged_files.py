@@ -12,13 +12,10 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from onceonly.errors import refuse
 from onceonly_checkpoints import storage
-
-if TYPE_CHECKING:
-    pass
 
 SHARED = "a directory that driver and executors share: exactly_once(..., storage=Storage(staging='/shared/staging'))"
 """What can be named in place of any that does not serve."""
