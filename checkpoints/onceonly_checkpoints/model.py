@@ -144,7 +144,6 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return the JSON form of a value."""
     if isinstance(value, tuple):
         return [_plain(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, Enum):

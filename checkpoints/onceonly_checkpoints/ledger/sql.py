@@ -327,7 +327,6 @@ class SqlLedger(ledger.Ledger):
 
     @contextmanager
     def _failures(self) -> Generator[None]:
-        """Translate the driver's failures into the ledger's own."""
         try:
             yield
         except ledger.LedgerConflict:

@@ -3,14 +3,28 @@
 ``DeltaSink`` writes, with a ``Merge`` and a ``DeltaTuning``, ``with_delta`` prepares a Spark session.
 """
 
-from functools import partial
+from __future__ import annotations
 
-from onceonly_checkpoints import absent
-from onceonly_sinks.delta.merge import Merge
-from onceonly_sinks.delta.options import AllowedChanges, Committer, DeltaTuning, SchemaChange
-from onceonly_sinks.delta.session import with_delta
-from onceonly_sinks.delta.sink import DeltaSink
+from typing import TYPE_CHECKING
+
+from onceonly.errors import refuse
+from onceonly_checkpoints import on_demand
+
+if TYPE_CHECKING:
+    from onceonly_sinks.delta.merge import Merge
+    from onceonly_sinks.delta.options import AllowedChanges, Committer, DeltaTuning, SchemaChange
+    from onceonly_sinks.delta.session import with_delta
+    from onceonly_sinks.delta.sink import DeltaSink
 
 __all__ = ["AllowedChanges", "Committer", "DeltaSink", "DeltaTuning", "Merge", "SchemaChange", "with_delta"]
 __dir__ = [*__all__, "__version__"].copy
-__getattr__ = partial(absent, __name__)
+_find = on_demand(
+    __name__, {**dict.fromkeys(__all__, "options"), "DeltaSink": "sink", "Merge": "merge", "with_delta": "session"}
+)
+
+
+def __getattr__(name: str) -> object:
+    try:
+        return _find(name)
+    except ModuleNotFoundError as missing:  # all but a session's need deltalake
+        raise refuse("E108", what="DeltaSink", package=missing.name, extra="delta") from missing

@@ -1,6 +1,6 @@
 """Check that a batch fits a Delta table's columns.
 
-Covers columns, lengths of texts, and one row per key for a merge. Pure.
+Covers columns, lengths of texts, and one row per key for a merge. Pure. Executors have pyarrow, and need no deltalake.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from onceonly.errors import refuse
 from onceonly.spark.frames import stands_for
 from onceonly_checkpoints.model import shorten_list
 from onceonly_sinks.delta.merge import Upsert
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from deltalake import Schema
 
 # ---- CHAR(n) and VARCHAR(n): Spark keeps them beside a string column, and only its own writer looks at them. Pure.
@@ -107,8 +109,6 @@ def _texts(values: Any, limit: Limit) -> Iterator[tuple[Any, tuple[str, int]]]:
 
 def _flat(name: str, values: Any) -> list[Any]:
     """The parts of nested values, without those that a null covers."""
-    import pyarrow as pa
-
     if name == "struct":
         return list(values.flatten())
     if name == "map":
@@ -119,9 +119,6 @@ def _flat(name: str, values: Any) -> list[Any]:
 
 
 def _length_problem(texts: Any, name: str, most: int) -> str | None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     lengths = pc.utf8_length(texts)
     longest = pc.max(lengths).as_py()
     if longest is None or longest <= most:
@@ -194,8 +191,6 @@ def is_placeholder(columns: Sequence[Column]) -> bool:
 
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow columns of a Delta schema."""
-    import pyarrow as pa
-
     # The typed interface of pyarrow does not know that it takes any Arrow schema, deltalake's too.
     return pa.schema(cast("Any", schema.to_arrow()))
 
@@ -232,12 +227,11 @@ def delta_schema(sink: str, schema: pa.Schema) -> Schema:
 
     Every column is nullable, since a later batch may have nulls where this one has none.
     """
-    from deltalake import Schema
-
     _check_names(sink, schema.names)
     nullable = [field.with_nullable(True).remove_metadata() for field in schema]
     _check_types(sink, schema, nullable)
-    import pyarrow as pa
+
+    from deltalake import Schema
 
     return Schema.from_arrow(pa.schema(nullable))
 
@@ -270,7 +264,6 @@ def _check_types(sink: str, schema: pa.Schema, nullable: Sequence[pa.Field[Any]]
 
 
 def _is_held(field: pa.Field[Any]) -> bool:
-    import pyarrow as pa
     from deltalake import Schema
 
     try:
@@ -306,8 +299,6 @@ def written_otherwise(columns: Sequence[Column], partition_by: Sequence[str]) ->
 
 def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:
     """Append the epoch's number as a column. ``None`` adds none."""
-    import pyarrow as pa
-
     if column is None:
         return rows
     return rows.append_column(pa.field(column, pa.int64()), pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
@@ -315,9 +306,6 @@ def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:
 
 def without_empty_texts(rows: pa.Table, partition_by: Sequence[str]) -> pa.Table:
     """Replace empty texts in partition columns by null. The log cannot tell them apart, so no key may."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     compute: Any = pc
     for name in (column for column in partition_by if column in rows.column_names):
         values: Any = rows.column(name)
@@ -347,9 +335,6 @@ def one_per_key(sink: str, rows: pa.Table, upsert: Upsert) -> pa.Table:
 
 
 def _newest(sink: str, rows: pa.Table, upsert: Upsert, sequence: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     key = list(upsert.key)
     values = rows.column(sequence)
     # By places, as a maximum of values leaves out NaN, which equals nothing: its key would be gone. A null comes first.
@@ -368,8 +353,6 @@ def _newest(sink: str, rows: pa.Table, upsert: Upsert, sequence: str) -> pa.Tabl
 
 
 def _example(counts: pa.Table, upsert: Upsert) -> tuple[Any, ...] | None:
-    import pyarrow.compute as pc
-
     several = counts.filter(pc.field("count_all") > 1).slice(0, 1).to_pylist()
     return tuple(several[0][name] for name in upsert.key) if several else None
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
+
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import OutcomeUnknown
 from onceonly.spark import detect
@@ -43,8 +45,6 @@ def lost_a_race(error: Exception, *, created: bool) -> bool:
 
     ``created``: the commit was to create the table, and now there is one.
     """
-    from deltalake.exceptions import CommitFailedError, DeltaError
-
     # ``CommitFailedError`` is what a conflict of application ids raises, and that conflict is the fence. It is read and
     # not tried again: deltalake passes no repeated version over, five rows that were sent anew were ten.
     return isinstance(error, CommitFailedError) or (created and isinstance(error, DeltaError))
@@ -60,8 +60,6 @@ def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exc
 
     deltalake raises one class for all faults of an expression or of the matched rows, and often gives none.
     """
-    from deltalake.exceptions import CommitFailedError, DeltaError
-
     named = next((name for name in _conditions(error) if name.startswith(_ABOUT_MERGE)), None)
     # A plain Exception is what deltalake raises where its engine fails; only on a disk is it certain that the commit of
     # a log that does not show it never comes.
@@ -88,8 +86,6 @@ def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None,
 
 def _by_condition(table: Table, error: Exception) -> OnceOnlyError | None:
     """A refusal before any commit, on any store."""
-    from deltalake.exceptions import SchemaMismatchError
-
     if isinstance(error, SchemaMismatchError):
         cause = "the table got other columns while the epoch was computed"
         words = {"mismatch": "was changed meanwhile", "because": cause, "next": "restart the query"}
@@ -102,8 +98,6 @@ def _by_condition(table: Table, error: Exception) -> OnceOnlyError | None:
 
 def _local_refusal(table: Table, error: Exception, held: int | None, *, alone: bool) -> OnceOnlyError | None:
     """A refusal on a local disk, where a commit that raised and is not in the log never lands."""
-    from deltalake.exceptions import CommitFailedError, DeltaError
-
     if not table.is_local or not isinstance(error, DeltaError | OSError):
         return None
     if isinstance(error, CommitFailedError):

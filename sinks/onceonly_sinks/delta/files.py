@@ -19,7 +19,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
 
 from onceonly.protocol import Attempt
 from onceonly_checkpoints.storage import is_local
@@ -27,9 +32,6 @@ from onceonly_sinks.delta.columns import with_epoch
 from onceonly_sinks.delta.log import remote
 from onceonly_sinks.delta.schema_compatibility import Demands, IncompatibleSchema, Shape
 from onceonly_sinks.delta.statistics import Statistics
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ROW_GROUP = 256 * 1024
 _HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
@@ -92,16 +94,12 @@ class WriteFiles:
             self._sort_out(out, held)
 
     def _sort_out(self, out: _Files, held: Sequence[pa.Table]) -> None:
-        import pyarrow as pa
-
         for values, part in partitions(pa.concat_tables(held), self.partition_by):
             out.begin(values)
             out.add(part)
             out.end()
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.Table:
-        import pyarrow as pa
-
         rows = self.shape.shaped(with_epoch(pa.table(batch), self.epoch_column, self.epoch))
         if (broken := self.demands.broken(rows)) is not None:
             raise IncompatibleSchema(*broken)
@@ -119,8 +117,6 @@ def partitions(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Values, pa.T
     """
     if not rows.num_rows:
         return
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     numbers: Any = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
     met: list[Values] = [()]
@@ -146,8 +142,6 @@ Numbered = tuple[Any, list[str | None]]
 
 def _numbered(name: str, column: Any) -> Numbered:
     """Number values by their spelling in the log. Nulls and empty texts are one partition."""
-    import pyarrow as pa
-
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     try:
         texts = [_spelled(value) for value in encoded.dictionary.to_pylist()]
@@ -225,8 +219,6 @@ class _File:
     """One Parquet file with its statistics. Rows are held until they fill a row group."""
 
     def __init__(self, where: LocalPlace | RemotePlace, name: str, schema: pa.Schema) -> None:
-        import pyarrow.parquet as pq
-
         self._name = name
         self._data_directory = where
         self._rows = 0
@@ -243,8 +235,6 @@ class _File:
             self._flush()
 
     def _flush(self) -> None:
-        import pyarrow as pa
-
         rows = pa.concat_tables(self._held)
         self._held, self._held_rows = [], 0
         self._writer.write_table(rows, row_group_size=_ROW_GROUP)
@@ -363,7 +353,6 @@ def _names(root: str, options: Mapping[str, str] | None, folder: str) -> Iterato
         directory = Path(root) / folder
         yield from (path.name for path in directory.iterdir()) if directory.is_dir() else ()
         return
-    import pyarrow.fs as pa_fs
 
     for info in remote(root, options).get_file_info(pa_fs.FileSelector(folder, allow_not_found=True)):
         yield str(info.base_name)

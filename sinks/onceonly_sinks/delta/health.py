@@ -7,14 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onceonly.doctor import Check, Observed, State, spot
 from onceonly.protocol.health import spell
 from onceonly_sinks.delta.table import Table
-
-if TYPE_CHECKING:
-    pass
 
 _TRANSACTIONS = "delta.setTransactionRetentionDuration"
 _LOG = "delta.logRetentionDuration"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from onceonly.errors import refuse
 from onceonly.protocol import Batch
@@ -20,9 +22,6 @@ from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, data
 from onceonly_sinks.delta.planning import LoadPath, LoadPlan, Planner
 from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
 from onceonly_sinks.delta.schema_compatibility import IncompatibleSchema, refusal
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class TooMuch(Exception):
@@ -154,8 +153,6 @@ class Preparer:
         return shaped
 
     def _collect(self, batch: Batch, limit: int | None) -> pa.Table:
-        import pyarrow as pa
-
         held, size = [], 0
         for part in batch.arrow():
             size += part.nbytes

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import pyarrow.fs as pa_fs
+
 from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta import ladder
@@ -24,8 +26,7 @@ from onceonly_sinks.delta.marker import METADATA_KEY, Note, pipeline_of, unpack
 
 def remote(root: str, options: Mapping[str, str] | None) -> Any:
     """The store of a URI. Paths are relative to it."""
-    import pyarrow.fs as pa_fs
-    from deltalake.fs import DeltaStorageHandler
+    from deltalake.fs import DeltaStorageHandler  # executors, which may lack it, come here for a remote table alone
 
     handler = DeltaStorageHandler(root, dict(options) if options else None)
     return pa_fs.PyFileSystem(cast("pa_fs.FileSystemHandler", handler))
@@ -239,8 +240,6 @@ class _Remote:
             return None
 
     def names(self) -> list[str]:
-        import pyarrow.fs as pa_fs
-
         files = self._store.get_file_info(pa_fs.FileSelector(LOG, allow_not_found=True))
         return [info.base_name for info in files]
 

@@ -10,8 +10,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction, write_deltalake
+from deltalake.transaction import AddAction
 
 from onceonly.errors import mask
 from onceonly_checkpoints.storage import is_local
@@ -21,10 +27,6 @@ from onceonly_sinks.delta.marker import METADATA_KEY, Note, pack
 from onceonly_sinks.delta.merge import Kind, Merge, Say
 from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
 from onceonly_sinks.delta.table import Table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from deltalake import DeltaTable, PostCommitHookProperties, Schema
 
 # ---- Find Delta files that deltalake cannot rewrite or remove.
 #
@@ -63,22 +65,16 @@ def removes_all(table: Table) -> bool:
 
 
 def _files(table: Table) -> pa.Table:
-    import pyarrow as pa
-
     return pa.table(table.handle.get_add_actions(flatten=True))
 
 
 def _plainly_named(files: pa.Table) -> bool:
-    import pyarrow.compute as pc
-
     compute: Any = pc
     return bool(compute.all(compute.string_is_ascii(files.column("path")), min_count=0).as_py())
 
 
 def _far(files: pa.Table, stamps: Sequence[Column]) -> Iterator[str]:
     """Files whose log statistics do not show that all timestamps fit nanoseconds."""
-    import pyarrow.compute as pc
-
     compute: Any = pc
     for column in stamps:
         low, high = f"min.{column.name}", f"max.{column.name}"
@@ -93,8 +89,6 @@ def _far(files: pa.Table, stamps: Sequence[Column]) -> Iterator[str]:
 
 
 def _with_values(files: pa.Table, column: Column) -> list[str]:
-    import pyarrow.compute as pc
-
     compute: Any = pc
     nulls = f"null_count.{column.name}"
     if nulls in files.column_names:
@@ -104,8 +98,6 @@ def _with_values(files: pa.Table, column: Column) -> list[str]:
 
 
 def _holds_int96(table: Table, path: str) -> bool:
-    import pyarrow.parquet as pq
-
     name = unquote(path)
     source: Any = (
         Path(table.root) / name if is_local(table.root) else remote(table.root, table.options).open_input_file(name)
@@ -130,8 +122,6 @@ class LogCommitter:
 
     def create(self, note: Note) -> None:
         """Create the table for its fence, with a placeholder column until the first batch. Only one driver succeeds."""
-        from deltalake import DeltaTable
-
         DeltaTable.create(
             self._root,
             placeholder(),
@@ -158,8 +148,6 @@ class LogCommitter:
 
     def define(self, handle: DeltaTable, note: Note, schema: Schema, partition_by: Sequence[str]) -> None:
         """Replace the placeholder column by the columns of the first batch. The table's id stays."""
-        from deltalake import write_deltalake
-
         write_deltalake(
             handle,
             arrow_schema(schema).empty_table(),
@@ -178,8 +166,6 @@ class LogCommitter:
         self._write(handle, note, arrow_schema(schema).empty_table(), grow=True)
 
     def _write(self, handle: DeltaTable, note: Note, rows: pa.Table, *, grow: bool) -> None:
-        from deltalake import write_deltalake
-
         write_deltalake(
             handle,
             rows,
@@ -207,8 +193,6 @@ class LogCommitter:
             self._add(handle, [], note)
 
     def _add(self, handle: DeltaTable, files: Sequence[DataFile], note: Note) -> None:
-        from deltalake.transaction import AddAction
-
         now = time.time_ns() // 1_000_000
         actions: list[Any] = [AddAction(file.path, file.size, file.partition, now, True, file.stats) for file in files]
         handle.create_write_transaction(
@@ -221,8 +205,6 @@ class LogCommitter:
 
     def _commit(self, note: Note, retries: int | None = None) -> Any:
         """Arguments of each call that commits: the note, its transaction, and no hooks."""
-        from deltalake import CommitProperties, Transaction
-
         # Without a time, a table with a retention for application versions would forget this one at once.
         transaction = Transaction(note.app, pack(self._sink, *note.packed), time.time_ns() // 1_000_000)
         properties = CommitProperties({METADATA_KEY: note.text}, retries, [transaction])
@@ -231,8 +213,6 @@ class LogCommitter:
 
 def no_hooks() -> PostCommitHookProperties:
     """Disable post-commit hooks. Checkpoints have their own policy, and a failed hook looks like a failed commit."""
-    from deltalake import PostCommitHookProperties
-
     return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -332,9 +312,6 @@ class Maintenance:
 
 def rewritten(handle: DeltaTable) -> int:
     """Bytes of the files that a compaction would read and write again: two small ones or more in one partition."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     files = pa.table(handle.get_add_actions(flatten=True))
     small = files.filter(pc.field("size_bytes") < TARGET)
     parts = [name for name in small.column_names if name.startswith("partition.")]

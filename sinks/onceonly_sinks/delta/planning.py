@@ -9,7 +9,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from deltalake import Schema
 
 from onceonly.errors import refuse
 from onceonly.machine.estimate import schema_width
@@ -23,10 +26,6 @@ from onceonly_sinks.delta.merge import Merge, Upsert, misnamed
 from onceonly_sinks.delta.schema_compatibility import Demands, Shape, differences, paired
 from onceonly_sinks.delta.spark_committer import SparkCommitter
 from onceonly_sinks.delta.table import Table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from deltalake import Schema
 
 # ---- Which way an epoch's rows take to a table: decided before the action from their size, table and settings.
 
@@ -138,8 +137,6 @@ class Planner:
 
     def plan(self, batch: Batch, epoch: int, generation: int) -> LoadPlan:
         """Decide how an epoch is written. Raises E506 if the columns do not fit."""
-        import pyarrow as pa
-
         arrow_schema, sink, chosen = batch.schema, self.table.sink, self.settings
         if chosen.epoch_column:
             arrow_schema = arrow_schema.append(pa.field(chosen.epoch_column, pa.int64()))
@@ -202,8 +199,6 @@ class Planner:
         self, there: Sequence[Column], schema: Schema, stored: Sequence[Column], pairs: Mapping[str, str]
     ) -> tuple[pa.Schema, list[str | None]]:
         """The columns to write, each with its source. Nulls that the table forbids are checked separately."""
-        import pyarrow as pa
-
         offered = {field.name: field for field in rules.arrow_schema(schema)}
         if not there or not self.fits_table:
             names = _in_order(offered, there, stored)

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+
 from onceonly_checkpoints.storage import flush_directory
 from onceonly_sinks.delta.files import LocalPlace, RemotePlace
 from onceonly_sinks.delta.marker import Note
@@ -18,8 +22,6 @@ from onceonly_sinks.delta.schema_compatibility import NULL, Demands, refusal
 from onceonly_sinks.delta.statistics import Statistics, covered, footer_statistics
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from deltalake import DeltaTable, Schema
     from pyspark.sql import DataFrame
 
 
@@ -200,9 +202,6 @@ def _link(file: Path, target: Path) -> None:
 
 def _counted(sink: str, held: pa.Schema, demands: Demands, file: Path, name: str) -> DataFile:
     """The file with its statistics. Rows are decoded only for columns without statistics in the footer."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     demanded_names = (*demands.required, *demands.read)
     fields = {field.name: field for field in (*covered(held), *(held.field(name) for name in demanded_names))}
     statistics = Statistics()

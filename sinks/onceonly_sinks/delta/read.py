@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from deltalake import DeltaTable
+
 from onceonly.protocol.capabilities import EPOCH
 from onceonly.protocol.values import ExternalChange, ToleratedChanges
 from onceonly.spark.digest import quote
@@ -20,7 +22,6 @@ from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
     from onceonly_sinks.delta.row_counts import Change

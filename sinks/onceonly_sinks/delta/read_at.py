@@ -8,6 +8,12 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, DeltaProtocolError
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
 from onceonly.errors import refuse
 from onceonly.protocol.capabilities import CHANGED, SIGN, EpochExpired, NotVersioned, Span, refuse_own
 from onceonly.spark.digest import quote
@@ -19,8 +25,6 @@ from onceonly_sinks.delta.read import changes_of
 from onceonly_sinks.delta.table import Table, paths_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -53,9 +57,6 @@ def _holding(table: Table, at: Receipt) -> DeltaTable:
 
 
 def _version(table: Table, version: int) -> DeltaTable:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
     try:
         return DeltaTable(table.root, version=version, storage_options=table.options)
     except (DeltaError, FileNotFoundError) as error:
@@ -74,8 +75,6 @@ def _missing(table: Table, opened: DeltaTable, newest: DeltaTable) -> int:
 
 def read(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | None, *, merged: bool) -> pa.Table:
     """Read the rows through deltalake alone. Raises as :meth:`DeltaSink.read_at`."""
-    import pyarrow.dataset as ds
-
     files = dataset(table, check(table, at))
     later = _later(table, at, since, epoch_column, merged=merged) if since else frozenset[str]()
     try:
@@ -89,8 +88,6 @@ def read(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | N
 
 
 def _of_files(dataset: Any, files: Collection[str]) -> pa.Table:
-    import pyarrow as pa
-
     batches = [
         batch
         for fragment in dataset.get_fragments()
@@ -146,8 +143,6 @@ def select(table: Table, at: Receipt, since: Receipt | None) -> str:
 
 def read_changes(table: Table, epoch_column: str | None, at: Receipt, since: Receipt | None) -> pa.Table:
     """Read the change data feed of the epochs' versions. Raises as :meth:`DeltaSink.read_changes`."""
-    import pyarrow as pa
-
     newest, last = _holding(table, at), version_of(at)
     first = version_of(since) + 1 if since and _holding(table, since) else 0
     columns = [field for field in dataset(table, newest).schema if field.name != epoch_column]
@@ -251,10 +246,6 @@ def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
 
 def dataset(table: Table, handle: DeltaTable) -> Any:
     """The rows of an opened version. Raises E508: deltalake does not read such a table."""
-    import pyarrow.dataset as ds
-    from deltalake.exceptions import DeltaProtocolError
-    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-
     options: Any = ds.ParquetReadOptions  # whose stubs want every argument
     # Arrow's own file system, as its threads may close a file after the last line of a program. One that is written in
     # Python aborts the interpreter's exit then.
@@ -274,8 +265,6 @@ def dataset(table: Table, handle: DeltaTable) -> Any:
 
 
 def _numbered(rows: Any, column: str, span: Span) -> Rows:
-    import pyarrow.dataset as ds
-
     field: Any = ds.field(column)
     for batch in rows.to_batches(filter=(field >= span[0]) & (field <= span[1])):
         for row in _rows(batch):

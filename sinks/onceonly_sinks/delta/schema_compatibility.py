@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly_sinks.delta import columns as lengths
 from onceonly_sinks.delta.columns import Limit
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from onceonly_sinks.delta.columns import Column
 
 # ---- What a table demands of values, looked at wherever the rows are. Picklable; needs only pyarrow.
@@ -99,14 +99,10 @@ class Shape:
     @property
     def schema(self) -> pa.Schema:
         """Columns to write."""
-        import pyarrow as pa
-
         return pa.ipc.read_schema(pa.py_buffer(self.columns))
 
     def shaped(self, rows: pa.Table) -> pa.Table:
         """Cast the rows to these columns. Raises :class:`IncompatibleSchema` if a value is beyond its column."""
-        import pyarrow as pa
-
         schema = self.schema
         if list(self.sources) == rows.column_names and schema.equals(rows.schema):
             return rows
@@ -115,8 +111,6 @@ class Shape:
 
 
 def _column(rows: pa.Table, source: str | None, field: pa.Field[Any]) -> Any:
-    import pyarrow as pa
-
     if source is None:
         return pa.nulls(rows.num_rows, field.type)
     values = rows.column(source)

@@ -5,15 +5,15 @@ Implements the sink contract and delegates its phases to one opening of the tabl
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import pyarrow as pa
+
 from onceonly import faults, protocol
-from onceonly.errors import refuse
 from onceonly.errors.options import Column, Columns, checks_arguments, names_of
 from onceonly.faults import Point
 from onceonly.protocol.capabilities import Span
@@ -36,7 +36,6 @@ from onceonly_sinks.delta.table import Table, is_table_name, location
 from onceonly_sinks.delta.writer import TableWriter
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
@@ -88,7 +87,7 @@ class DeltaSink(
         tuning: the way of the rows.
 
     Raises:
-        ConfigurationError: E108 deltalake is not installed. E110 the arguments do not fit together.
+        ConfigurationError: E110 the arguments do not fit together.
     """
 
     def __init__(
@@ -106,8 +105,6 @@ class DeltaSink(
         external_changes: AllowedChanges = "appends",
         tuning: DeltaTuning = TUNING,
     ) -> None:
-        if importlib.util.find_spec("deltalake") is None:
-            raise refuse("E108", what="DeltaSink", package="deltalake", extra="delta")
         self._target = os.fspath(table)
         self._named = isinstance(table, str) and is_table_name(table)
         upsert, parts = Upsert(names_of(key), sequence, delete_flag), names_of(partition_by)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from deltalake import DeltaTable, Schema
+
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import misused
 from onceonly.protocol import Batch
@@ -26,7 +28,6 @@ from onceonly_sinks.delta.session import EXTENSION
 from onceonly_sinks.delta.table import Table, location
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable, Schema
     from pyspark.sql import DataFrame, SparkSession
 
 _APP_ID = "spark.databricks.delta.write.txnAppId"
@@ -129,7 +130,6 @@ def needed(sink: str, spark: SparkCommitter | None, why: str | None) -> SparkCom
 
 
 def _several(rows: DataFrame, key: Sequence[str]) -> tuple[Any, ...] | None:
-    """A key of more than one row."""
     found = rows.groupBy(*[quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
     return tuple(found[0][name] for name in key) if found else None
 

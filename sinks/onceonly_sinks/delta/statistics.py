@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
 
 # ---- Statistics of a data file for the log: exact or left out, because readers skip files by them.
 
@@ -36,9 +37,6 @@ class Statistics:
 
     def add(self, table: pa.Table) -> None:
         """Add the rows of a table."""
-        import pyarrow.compute as pc
-        from pyarrow import types
-
         for field in covered(table.schema):
             values = table.column(field.name)
             self._nulls[field.name] = self._nulls.get(field.name, 0) + values.null_count
@@ -96,15 +94,11 @@ def python_bounds(bounds: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any] | No
 
 def covered(schema: pa.Schema) -> list[pa.Field[Any]]:
     """The columns that statistics are kept of."""
-    from pyarrow import types
-
     return [field for field in list(schema)[:_INDEXED_COLUMNS] if not types.is_nested(field.type)]
 
 
 def _orderable(kind: pa.DataType) -> bool:
     """Whether Delta's readers use the range of a type, and JSON holds its bounds exactly."""
-    from pyarrow import types
-
     return bool(
         types.is_signed_integer(kind)
         or types.is_floating(kind)
@@ -158,8 +152,6 @@ def footer_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, C
 
     ``footer`` is of a file with rows. ``schema`` has the wanted columns.
     """
-    from pyarrow import types
-
     places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
     columns: dict[str, ColumnStatistics] = {}
     for field in schema:

@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
+
+import pyarrow.fs as pa_fs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from onceonly.errors import refuse
 from onceonly.errors.options import misused
@@ -19,10 +23,6 @@ from onceonly_sinks.delta.columns import Column, columns_of
 from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.log import LOG, CachedLog, DeltaLog, LogEntry
 from onceonly_sinks.delta.marker import Note, unpack
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
 
 # ---- Reads what another application (Delta's ``txnAppId``) last wrote to a table, and what became of that since.
 
@@ -204,17 +204,12 @@ class Table:
 
     def exists(self) -> bool:
         """Whether there is a table."""
-        from deltalake import DeltaTable
-
         if self.is_local:
             return (Path(self.root) / LOG).is_dir() and bool(DeltaTable.is_deltatable(self.root))
         return bool(DeltaTable.is_deltatable(self.root, self.options))
 
     def reopen(self) -> DeltaTable | None:
         """Drop the handle and open a new one. ``None`` without a table."""
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
-
         self._handle = None
         if not self.exists():
             return None
@@ -249,8 +244,6 @@ class Table:
         return handle
 
     def _moved_on(self, head: int) -> DeltaTable | None:
-        from deltalake.exceptions import DeltaError
-
         try:
             if self.handle.version() < head:
                 self.handle.update_incremental()
@@ -286,8 +279,6 @@ class Table:
         The files are read again because Spark's log store on a local disk checks before it renames. A commit of a
         driver that was fenced out in between can replace the fence's file unnoticed by the handle.
         """
-        from deltalake.exceptions import DeltaError
-
         try:
             return self.state_of(self.current())
         except (DeltaError, FileNotFoundError):
@@ -324,7 +315,6 @@ class Table:
         """Those of the data files that are missing, found in an object store by one listing of the table."""
         if self.is_local:
             return [path for path in paths if not self._local(path).exists()]
-        import pyarrow.fs as pa_fs
 
         store = log.remote(self.root, self.options)
         there = {

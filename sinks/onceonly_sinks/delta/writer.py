@@ -10,7 +10,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
 
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
@@ -28,9 +29,6 @@ from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.prepared import Committer, HeldRows, Rows, StagedRows
 from onceonly_sinks.delta.spark_committer import SparkCommitter
 from onceonly_sinks.delta.table import Table, TableState
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 _TRIES = 20
 _BUSY = "other commits of this pipeline were faster each time"

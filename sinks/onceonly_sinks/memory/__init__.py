@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote
 
@@ -23,7 +22,7 @@ from onceonly.protocol.guard import NewestEpoch, check_fence, check_follows, che
 from onceonly.protocol.sink import check_prepared_by
 from onceonly.protocol.values import Changes, ExternalChange, Leaves, Total
 from onceonly.runtime.sink_refusals import refusal
-from onceonly_checkpoints import absent
+from onceonly_checkpoints import on_demand
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import store as stores
 from onceonly_sinks.memory.store import MemoryStore, Merge, StoreEntry, Writer, one_per_key, replay, signed
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MemorySink", "MemoryStore"]
 __dir__ = [*__all__, "__version__"].copy
-__getattr__ = partial(absent, __name__)
+__getattr__ = on_demand(__name__)
 
 _READERS = "read through the sink object (table(), rows()) in the same process; the rows end with the process"
 
@@ -446,7 +445,6 @@ class MemorySink(
             raise protocol.OutcomeUnknown(self._id, f"the answer was lost ({type(error).__name__})") from error
 
     def _newest_entry(self, fence: Fence | None) -> StoreEntry:
-        """The newest entry, if its fence is ``fence``."""
         newest = self.store.newest(self._writer)
         refused = check_fence(self._id, newest.fence if newest else None, fence)
         if refused is not None or newest is None:

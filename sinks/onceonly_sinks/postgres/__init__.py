@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceonly_checkpoints import absent
+from onceonly_checkpoints import on_demand
 
 if TYPE_CHECKING:
     from onceonly_sinks.postgres.options import Keep, Load, PostgresTuning, SchemaChange, Triggers
@@ -12,16 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Keep", "Load", "PostgresSink", "PostgresTuning", "SchemaChange", "Triggers"]
 __dir__ = [*__all__, "__version__"].copy
-
-
-def __getattr__(name: str) -> object:
-    # Executors unpickle functions of this package; they must not pay for what only the driver needs.
-    if name == "PostgresSink":
-        from onceonly_sinks.postgres.sink import PostgresSink
-
-        return PostgresSink
-    if name in __all__:
-        from onceonly_sinks.postgres import options
-
-        return getattr(options, name)
-    return absent(__name__, name)
+__getattr__ = on_demand(__name__, {**dict.fromkeys(__all__, "options"), "PostgresSink": "sink"})

@@ -91,7 +91,6 @@ def _call(driver: Driver[Any], apply: Apply, epoch: int) -> tuple[bool, Exceptio
 
 
 def _current(driver: Driver[Any]) -> Any:
-    """Id of the open transaction, or ``None`` if there is none."""
     if driver.info.transaction_status is not TransactionStatus.INTRANS:
         return None
     return driver.execute(_WHICH).fetchone()

@@ -150,7 +150,6 @@ class Target:
         return self._shown(connection, ddl.add(connection, table, plan.added))
 
     def _made(self, connection: Connection, planned: Table) -> Table:
-        """Create the planned table, and add indexes for seen ids or window state."""
         made = ddl.create(connection, planned, self.merge.key)
         if self.merge.keeps:
             from onceonly_sinks.postgres import seen_ids

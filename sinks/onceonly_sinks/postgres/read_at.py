@@ -200,7 +200,6 @@ def _check_not_removed(
 def _newest(
     table: Table, options: Options, head_row: head.Head | None, at: Receipt, since: Receipt | None
 ) -> Selection:
-    """Select all rows, if the epoch is the newest one."""
     upsert = bool(options.merge.key)
     reason = _REPLACED if upsert else "its rows carry no number of an epoch"
     option = "give its table an epoch column: ALTER TABLE ... ADD COLUMN _epoch bigint, before the next epoch"

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from onceonly_checkpoints import absent
+from onceonly_checkpoints import on_demand
 from onceonly_sinks.sql.commit_outcome import Failed, Failure
 from onceonly_sinks.sql.tables import Cursor, Database, Head, HeadScope, Paramstyle, Tables, quote
 
@@ -17,12 +17,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Cursor", "Database", "Failed", "Failure", "Head", "Paramstyle", "SqlSink", "Tables", "HeadScope", "quote"]
 __dir__ = [*__all__, "__version__"].copy
-
-
-def __getattr__(name: str) -> Any:
-    """Load the base class on demand: the Postgres sink uses its parts alone."""
-    if name != "SqlSink":
-        return absent(__name__, name)
-    from onceonly_sinks.sql.sink import SqlSink
-
-    return SqlSink
+# The Postgres sink uses the parts alone.
+__getattr__ = on_demand(__name__, {"SqlSink": "sink"})

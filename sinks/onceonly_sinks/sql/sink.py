@@ -392,7 +392,6 @@ class SqlSink(protocol.SinkBase, protocol.DetectsChanges, protocol.Inspectable):
     def _transaction(
         self, sent: Point | None = None, refused: Callable[[Failed], Exception] | None = None
     ) -> Generator[Database]:
-        """A writing transaction that commits at its end."""
         with self._begun() as db:
             yield db
             with commit_outcome.sending(self.id, sent, self.read, refused or self._refused):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from onceonly_checkpoints import on_demand
 
 if TYPE_CHECKING:
     from onceonly.audit.catalogue import RULES, Severity, Verdict
@@ -14,15 +16,16 @@ if TYPE_CHECKING:
     from onceonly_checkpoints.ledger import Ledger
 
 __all__ = ["RULES", "AuditResult", "Facts", "Finding", "Severity", "SinkFacts", "Verdict", "audit", "gather", "judge"]
-
-
-def __getattr__(name: str) -> Any:
-    """Load public names on first use, so that the page of a code does not import sinks and Spark."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onceonly.audit import catalogue, facts, finding, result
-
-    return next(getattr(module, name) for module in (catalogue, finding, facts, result) if hasattr(module, name))
+# The page of a code imports neither sinks nor Spark.
+__getattr__ = on_demand(
+    __name__,
+    {
+        **dict.fromkeys(("RULES", "Severity", "Verdict"), "catalogue"),
+        **dict.fromkeys(("Facts", "SinkFacts", "gather"), "facts"),
+        **dict.fromkeys(("AuditResult", "judge"), "result"),
+        "Finding": "finding",
+    },
+)
 
 
 def audit(

@@ -225,7 +225,6 @@ def _why_not(record: EpochRecord, query: Query) -> str:
 
 
 def _recorded(part: _Records) -> Digest:
-    """Sum the recorded digests of the plan's rows."""
     digests = [record.epoch.computed for record in part if record.epoch.lineage is not None]
     return reduce(add, digests, Digest(0))
 

@@ -83,7 +83,6 @@ def _longest_line(cell: str) -> int:
 
 
 def _word(cell: str) -> int:
-    """Length of its longest word."""
     return max(map(cell_len, cell.split()), default=0)
 
 

@@ -80,7 +80,6 @@ def command(
 
 
 def _span(text: str | None) -> tuple[int, int | None]:
-    """First and last epoch that are meant (E110)."""
     match = _ENDS.fullmatch(text) if text is not None else None
     if text is None:
         return 1, None

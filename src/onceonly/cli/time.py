@@ -74,7 +74,6 @@ class SinkTime:
 
 @contextmanager
 def _readers(connection: Connection) -> Generator[Mapping[str, TimeReader]]:
-    """A reader for each sink; without any, one of the ledger."""
     with ExitStack() as stack:
         readers = {sink.id: TimeReader(connection.pipeline, sink) for sink in connection.sinks}
         if not readers and connection.ledger is not None:

@@ -74,7 +74,6 @@ class EventTime:
             raise meaningless("EventTime", "callback", self.callback, expected)
 
     def _behind(self) -> int:
-        """Delay in the unit."""
         if self.unit == "integer":
             number = self.max_delay
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= END:

@@ -165,7 +165,6 @@ class LedgerEvents:
 
     @cached_property
     def _job(self) -> tuple[str, Mapping[str, str]]:
-        """Namespace and addresses of sources."""
         noted = next(self._notes(), {}) if self._namespace is None or not self._sources else {}
         return self._namespace or noted.get("namespace", "onceonly"), self._sources or noted.get("sources", {})
 

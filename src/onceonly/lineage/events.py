@@ -93,7 +93,6 @@ def _event(subject: Subject, state: RunState, at_ms: int, facets: dict[str, RunF
 
 
 def _facet(facet: Any, *values: object, **named: object) -> Any:
-    """Return a facet of the standard."""
     return facet(*values, producer=PRODUCER, **named)
 
 

@@ -201,7 +201,6 @@ def _check(route: Route) -> None:
 
 
 def _values_by_sink(to: Mapping[str, Sink | Output]) -> list[tuple[Sink | Output, list[str]]]:
-    """Group the values by sink."""
     values: dict[int, list[str]] = {}
     for value, sink in to.items():
         values.setdefault(id(sink), []).append(value)

@@ -90,7 +90,6 @@ class ReadPoint:
         return one_line(f"{self.pipeline} epoch {self.epoch}: {', '.join(receipt.sink for receipt in self.receipts)}")
 
     def _repr_html_(self) -> str:
-        """Table for notebooks: the position in each sink."""
         rows = [(receipt.sink, receipt.rows, position_text(receipt.position)) for receipt in self.receipts]
         return table(("sink", "rows", "position"), rows, title=f"{self.pipeline}, epoch {self.epoch}")
 

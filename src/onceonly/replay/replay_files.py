@@ -142,7 +142,6 @@ class Origin:
 
 
 def _version(path: str) -> int | None:
-    """Version of a state file, or ``None`` for files of no version."""
     match = state_files.VERSION.fullmatch(path.rpartition("/")[2])
     return int(match[1]) if match else None
 

@@ -167,7 +167,6 @@ class Replay:
             raise refuse("E234", last=error.last, ledger=self.ledger, **about) from error
 
     def _start(self, step: Step, storage: FileStore, at: str, each: Each) -> None:
-        """Start Spark once, for one batch."""
         query, stopped, came, done = self._query, list[BaseException](), list[int](), list[int]()
 
         def batch(df: DataFrame, batch_id: int) -> None:

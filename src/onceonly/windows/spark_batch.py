@@ -163,7 +163,6 @@ class ChainedBatch:
         return self._made
 
     def _stepped(self, good: DataFrame, size: Estimate) -> Iterator[pa.RecordBatch]:
-        """Step the windows by the good rows, and yield the rows of windows."""
         windowed = WindowedBatch(good, self._stepping, size)
         self._made = windowed.bound(self._to, self._clock, self._notes)
         yield from map(self._widened, self._made.arrow())

@@ -61,7 +61,6 @@ def change(name: str, old: MigrationArguments, sinks: list[str] | None, ledger: 
 
 
 def _demand(name: str, old: MigrationArguments, sinks: Sequence[str] | None) -> str:
-    """The older job's checkpoint."""
     if old.checkpoint is not None and sinks:
         return old.checkpoint
     raise misused(

@@ -273,7 +273,6 @@ class _Epoch:
 
 
 def _taken_back(window_key: WindowKey, old: WindowOutput, timing: Timing) -> _Head:
-    """Return the retraction of a written row."""
     old_key = WindowKey(window_key.key, old.start, old.end)
     return old_key, tuple(old.values), "-U" if old_key == window_key else "-D", -1, timing, old.pane
 
