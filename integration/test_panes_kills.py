@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,38 @@ def proven(pg: PostgresTarget, delta: DeltaTarget, dropped: int) -> None:
     epochs = [record.epoch for record in ledger.epochs("scores")]
     for one in (rows, keeper, late, ledger):
         one.close()
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
+    assert [epoch.number for epoch in epochs] == [*range(1, FILES + 1)]
+    assert sum(epoch.windows.dropped for epoch in epochs if epoch.windows) == dropped
+
+
+# ---- where there is no database
+
+
+def test_no_kill_shows_a_result_twice_or_not_at_all_where_state_is_in_delta(
+    tmp_path: Path, warm_drivers: Drivers
+) -> None:
+    """Results and state are two tables, each with a commit of its own."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    files = sent(random.Random(seed))
+    lake, inbox, where = tmp_path / "lake", tmp_path / "in", f"sqlite:///{tmp_path}/ledger.db"
+    job = Job("scores", "delta", str(lake), str(inbox), str(tmp_path / "checkpoint"), ledger=where, panes=True)
+    drop(inbox, files)
+    for death in DEATHS:
+        assert was_killed(warm_drivers.start(job, fault=death)), death
+    warm_drivers.finish(job)
+    panes, dropped, still_open = wanted(files)
+    delta, keeper = DeltaTarget(str(lake)), DeltaTarget(f"{lake}_state")
+    in_lake = [_shown(row) for row in delta.table.to_pyarrow_table().to_pylist()]
+    assert sorted(in_lake, key=str) == sorted((row[1:] for row in panes), key=str)
+    assert len(keeper.rows("body")) == still_open
+    with closing(SqlLedger(where)) as ledger:
+        ledger.open()
+        state = delta.sink().window_store(separate=True)
+        assert state is not None
+        found = audit(ledger, "scores", [delta.sink(), state])
+        epochs = [record.epoch for record in ledger.epochs("scores")]
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     assert [epoch.number for epoch in epochs] == [*range(1, FILES + 1)]
     assert sum(epoch.windows.dropped for epoch in epochs if epoch.windows) == dropped

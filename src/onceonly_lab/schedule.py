@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.faults import Point
 from onceonly_checkpoints.digests import BAD
 from onceonly_lab.model.division import Division
-from onceonly_lab.model.parts import PICKED, TRANSACTIONAL, Harm, Kind
+from onceonly_lab.model.parts import KEEPERS, PICKED, TRANSACTIONAL, Harm, Kind, keeper_of
 from onceonly_lab.model.spark import Damage
 from onceonly_lab.model.world import Program
 from onceonly_lab.strenum import StrEnum
@@ -180,7 +180,7 @@ class Schedule:
         bad: sets of records that are bad.
         keys: of each record; the first Postgres keeps a catalogue of those that were seen, and a record whose key was
             is in no sink. Empty: records have no keys.
-        windows: whether rows are aggregated in windows, whose state the first Postgres keeps.
+        windows: whether rows are aggregated in windows, whose state the first sink that can keeps, of a database first.
     """
 
     sinks: tuple[Kind, ...]
@@ -374,8 +374,9 @@ def _check_keys(schedule: Schedule) -> None:
 def _check_windows(schedule: Schedule) -> None:
     if not schedule.windows:
         return
-    if Kind.POSTGRES not in schedule.sinks:
-        raise UnreadableSchedule(f"windows: no sink of {', '.join(schedule.sinks)} keeps their state, as postgres does")
+    if keeper_of(schedule.sinks) is None:
+        kinds = " and ".join(KEEPERS)
+        raise UnreadableSchedule(f"windows: no sink of {', '.join(schedule.sinks)} keeps their state, as {kinds} do")
     for name in ("gets", "keys", "stateful", "trims"):
         if getattr(schedule, name):
             raise UnreadableSchedule(f"windows: cannot be played together with {name}")

@@ -47,7 +47,12 @@ def panes(**said: Any) -> Windows:
             "takes rows by the moment of their batch, and event_time= does not",
         ),
         ({"windows": panes(late_rows=3)}, "E140", "late_rows=3 is no sink"),
-        ({"windows": panes(state_sink=DELTA)}, "E143", "cannot hold windows and be asked for them"),
+        ({"windows": panes(state_sink=TOPIC)}, "E143", "cannot hold windows and be asked for them"),
+        (
+            {"windows": panes(state_sink=DeltaSink("/lake/state", key="key"))},
+            "E143",
+            "delta:state was given options of its table",
+        ),
         (
             {"windows": panes(state_sink=PG.table("scores_state", key="key"))},
             "E143",
@@ -155,7 +160,7 @@ def test_bad_rows_break_rules_of_sinks_of_rows_and_none_of_sinks_of_results() ->
     assert "a rule of postgres:totals" not in text
 
 
-@pytest.mark.parametrize("sinks", [(DELTA,), (DELTA, KafkaSink("h:9092", topic="scores"))])
+@pytest.mark.parametrize("sinks", [(TOPIC,), (TOPIC, DeltaSink("shop.scores"))], ids=["a topic", "a catalogue"])
 def test_state_needs_a_sink_that_can_be_asked_for_it(sinks: tuple[Any, ...]) -> None:
     with pytest.raises(ConfigurationError) as refused:
         exactly_once(*sinks, event_time=TIME, windows=panes())
@@ -215,7 +220,7 @@ def test_parts_of_a_record_are_text_or_bytes(key: str, text: str, problem: str) 
     assert f"kafka:scores takes records, and {problem}" in str(refused.value)
 
 
-def test_state_lies_beside_the_first_sink_that_can_hold_it() -> None:
+def test_state_lies_beside_the_results_in_a_database() -> None:
     wrapped = exactly_once(DELTA, PG, event_time=TIME, windows=panes())
     assert wrapped.arguments.ids == ("delta:scores", "postgres:scores", "postgres:scores_state")
     chosen = wrapped.arguments.windows
@@ -223,6 +228,19 @@ def test_state_lies_beside_the_first_sink_that_can_hold_it() -> None:
     targets = chosen.targets(wrapped.arguments.sinks)
     assert targets.panes == ("delta:scores", "postgres:scores")
     assert (targets.state, targets.late) == ("postgres:scores_state", None)
+
+
+@pytest.mark.parametrize(
+    ("sinks", "state"),
+    [
+        ((DELTA,), "delta:scores_state"),
+        ((DeltaSink("shop.scores"), DeltaSink("/lake/others")), "delta:others_state"),
+    ],
+    ids=["a place", "a place beside which there can be another"],
+)
+def test_without_a_database_state_lies_beside_results_in_delta(sinks: tuple[Any, ...], state: str) -> None:
+    wrapped = exactly_once(*sinks, event_time=TIME, windows=panes())
+    assert f"state in {state}" in wrapped.explain()
 
 
 def test_late_rows_have_a_sink_of_their_own() -> None:

@@ -113,6 +113,8 @@ WINDOWED = [
     pytest.param((Kind.DELTA, Kind.POSTGRES), Fault(1, Point.COMMIT_SENT, Action.KILL, hit=2), marks=MORE),
     ((Kind.POSTGRES, Kind.POSTGRES), Fault(1, Point.COMMIT_SENT, Action.LOSE_ANSWER)),
     ((Kind.POSTGRES,), Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, steps=30)),
+    ((Kind.DELTA,), Fault(1, Point.COMMIT_SENT, Action.KILL, hit=2)),
+    pytest.param((Kind.DELTA,), Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, hit=2, steps=30), marks=MORE),
 ]
 
 

@@ -32,7 +32,7 @@ class DeltaHarness(SinkHarness):
         self._options = options
         self.answers = frozenset(
             {"content_epoch", "total", "read_at", "select_at", "identity_now", "place", "examine", "pipelines"}
-            | {"source_identity"}
+            | {"source_identity", "window_store"}
             | (set() if options.keys() & {"key", "merge"} else {"read_by_epoch"})
         )
 

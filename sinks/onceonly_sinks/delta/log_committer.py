@@ -113,9 +113,10 @@ def _holds_int96(table: Table, path: str) -> bool:
 
 
 class LogCommitter:
-    """Makes commits of one sink. ``root`` is the table's directory or URI."""
+    """Makes commits of one sink. ``root`` is the table's directory or URI. ``compact``: of a table that it creates."""
 
-    def __init__(self, sink: str, root: str, options: dict[str, str] | None) -> None:
+    def __init__(self, sink: str, root: str, options: dict[str, str] | None, *, compact: bool = False) -> None:
+        self._configuration = {_COMPACT: "true"} if compact else None
         self._sink = sink
         self._root = root
         self._options = options
@@ -126,6 +127,7 @@ class LogCommitter:
             self._root,
             placeholder(),
             mode="error",
+            configuration=self._configuration,
             storage_options=self._options,
             # By default deltalake tries a creation that came second again, as version 1: it then replaces the table.
             **self._commit(note, retries=0),

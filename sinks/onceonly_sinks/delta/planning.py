@@ -88,7 +88,7 @@ class Choice:
 class Settings:
     """Options that the user chose, as in :class:`~onceonly_sinks.delta.sink.DeltaSink`.
 
-    ``limit`` is ``driver_limit``, in bytes of Arrow.
+    ``limit`` is ``driver_limit``, in bytes of Arrow. ``compact``: a table that the sink creates asks for compaction.
     """
 
     upsert: Upsert
@@ -99,6 +99,7 @@ class Settings:
     partition_by: tuple[str, ...]
     grows: bool
     foreign: ChangePolicy
+    compact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
 from onceonly import faults, protocol
+from onceonly.errors import refuse
 from onceonly.errors.options import Column, Columns, checks_arguments, names_of
 from onceonly.faults import Point
-from onceonly.protocol.capabilities import Span
+from onceonly.protocol.capabilities import (
+    CHANGED,
+    GONE,
+    STATE_KEY,
+    OpenWindow,
+    Span,
+    StateRow,
+    StateWanted,
+    WindowStore,
+)
 from onceonly.protocol.sink import check_prepared_by
 from onceonly.protocol.values import AppTransaction, Changes, ExternalChange, Leaves, Names, ToleratedChanges, Total
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
+    from onceonly.protocol.batch import AsOf
     from onceonly.protocol.health import Check, Observed
     from onceonly.protocol.row_rules import Condition, Rule
 
@@ -50,7 +61,8 @@ _READERS = "nothing to do: every version of the table holds whole epochs only"
 
 @checks_arguments
 class DeltaSink(
-    protocol.SinkBase,
+    WindowStore,
+    protocol.HostsStores,
     protocol.ReplacesRows,
     protocol.ReadsRows,
     protocol.DetectsChanges,
@@ -112,7 +124,7 @@ class DeltaSink(
         column, committer, limit = tuning.epoch_column, tuning.committer, tuning.driver_limit
         allowed = ChangePolicy[external_changes.upper()]
         self._settings = Settings(upsert, entering, column, committer, limit, parts, grows, allowed)
-        self._free = merge
+        self._free, self._tuning = merge, tuning
         self._options = dict(storage_options) if storage_options else None
         super().__init__(id or f"delta:{_leaf(self._target, named=self._named)}")
         self.named = id is not None
@@ -158,6 +170,38 @@ class DeltaSink(
         target, options = read_address(address, DeltaSink.__init__)
         path = target if is_table_name(target) else location(target)
         return cls(Path(path) if is_local(path) and not is_table_name(path) else path, **options)
+
+    def window_store(self, *, separate: bool) -> Self | None:
+        """A table for the state of windows (see ``HostsStores``). ``None``: beside a table that only a catalog finds.
+
+        Raises E143: the sink has options for other rows.
+        """
+        from onceonly_sinks.delta import window_state
+
+        if separate:
+            if self._root is None:
+                return None
+            return self._for_state(f"{self._root.rstrip('/')}{window_state.SUFFIX}", None)
+        settings = self._settings
+        if settings.merge or settings.epoch_column or settings.partition_by or settings.grows:
+            problem = f"{self._id} was given options of its table"
+            remedy = f"give the table alone: state_sink=DeltaSink({self._target!r})"
+            raise refuse("E143", problem=problem, next=remedy)
+        return self._for_state(self._root or self._target, self._id if self.named else None)
+
+    def _for_state(self, target: str, id_: str | None) -> Self:
+        made = type(self)(
+            target,
+            key=STATE_KEY,
+            delete_flag=GONE,
+            id=id_,
+            storage_options=self._options,
+            external_changes="nothing",
+            tuning=replace(self._tuning, epoch_column=CHANGED),
+        )
+        # A window that stays open for long is a row of an old file, and there would be one for each epoch.
+        made._settings = replace(made._settings, compact=True)
+        return made
 
     # ---- opening
 
@@ -378,6 +422,27 @@ class DeltaSink(
         if self._settings.merge is None:
             return super().read_changes(at, since)
         return read_at.read_changes(self._open.table, self._settings.epoch_column, at, since)
+
+    def read_windows(self, request: StateWanted, as_of: AsOf) -> list[StateRow]:
+        """Read the wanted rows of window state (see ``WindowStore``).
+
+        Raises E226: a row is of this epoch or a later one. Raises E508: deltalake does not read such a table.
+        """
+        from onceonly_sinks.delta import window_state
+
+        return window_state.recall(self._open.table, request, as_of)
+
+    def count_windows(self, since: int) -> int:
+        """Number of open windows (see ``WindowStore``)."""
+        from onceonly_sinks.delta import window_state
+
+        return window_state.count(self._open.table, since)
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        """Open windows (see ``WindowStore``)."""
+        from onceonly_sinks.delta import window_state
+
+        return window_state.open_windows(self._open.table, since, key, limit)
 
     def external_changes(self, since: Receipt | None) -> tuple[ExternalChange, ...]:
         """Changes by other writers since a receipt, without commits that change no row."""

@@ -6,7 +6,7 @@ import itertools
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +25,7 @@ from onceonly.protocol.capabilities import (
     StateWanted,
     refuse_own,
 )
-from onceonly.protocol.guard import foreign
+from onceonly.protocol.guard import check_recalled
 from onceonly.protocol.values import ExternalChange, order
 from onceonly_checkpoints.epoch import Fence
 
@@ -458,13 +458,8 @@ def recall(entries: Iterable[StoreEntry], sink: str, request: StateWanted, as_of
 
     Raises E226: an epoch is stored that is not lower than ``as_of``.
     """
-    rows_by_window = _current_rows(entries, as_of.series)
-    matches = [(row, epoch) for window, (row, epoch) in rows_by_window.items() if _is_selected(window, row, request)]
-    rows = [_row(row, epoch) for row, epoch in matches]
-    if ahead := next((state_row for state_row in rows if state_row.epoch >= as_of.epoch), None):
-        problem = f"the window of key {ahead.key} from {ahead.start} on is of epoch {ahead.epoch}"
-        raise foreign(sink, as_of, problem)
-    return rows
+    rows = request.select(_current_rows(entries, as_of.series))
+    return check_recalled(sink, rows, as_of)
 
 
 def open_windows(entries: Iterable[StoreEntry], since: int) -> list[OpenWindow]:
@@ -472,8 +467,7 @@ def open_windows(entries: Iterable[StoreEntry], since: int) -> list[OpenWindow]:
 
     ``entries`` are the writer's, oldest first. ``since`` is the first epoch whose rows count.
     """
-    current_rows = _current_rows(entries, since).values()
-    rows = [OpenWindow(_row(row, epoch), row["wake_clock"], row["wake_time"]) for row, epoch in current_rows]
+    rows = [OpenWindow(StateRow.of(row), row["wake_clock"], row["wake_time"]) for row in _current_rows(entries, since)]
     return sorted(
         rows,
         key=lambda open_window: (
@@ -485,11 +479,9 @@ def open_windows(entries: Iterable[StoreEntry], since: int) -> list[OpenWindow]:
     )
 
 
-def _current_rows(
-    entries: Iterable[StoreEntry], since: int
-) -> Mapping[tuple[str, int, int], tuple[dict[str, Any], int]]:
-    """Current rows by their window, each with the epoch that wrote it."""
-    rows_by_window: dict[tuple[str, int, int], tuple[dict[str, Any], int]] = {}
+def _current_rows(entries: Iterable[StoreEntry], since: int) -> Collection[Mapping[str, Any]]:
+    """The current row of each window, with the epoch that wrote it."""
+    rows_by_window: dict[tuple[str, int, int], dict[str, Any]] = {}
     for entry in entries:
         if entry.epoch < since or entry.rows is None:
             continue
@@ -498,19 +490,5 @@ def _current_rows(
             if row[GONE]:
                 rows_by_window.pop(window, None)
             else:
-                rows_by_window[window] = row, entry.epoch
-    return rows_by_window
-
-
-def _row(row: Mapping[str, Any], epoch: int) -> StateRow:
-    return StateRow(row["key"], row["start"], row["stop"], row["body"], epoch)
-
-
-def _is_selected(window: tuple[str, int, int], row: dict[str, Any], request: StateWanted) -> bool:
-    clock, time = request.wake_clock, request.wake_time
-    return (
-        window in request.places
-        or window[0] in request.keys
-        or (clock is not None and row["wake_clock"] is not None and row["wake_clock"] <= clock)
-        or (time is not None and row["wake_time"] <= time)
-    )
+                rows_by_window[window] = {**row, CHANGED: entry.epoch}
+    return rows_by_window.values()

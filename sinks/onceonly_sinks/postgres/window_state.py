@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.protocol.capabilities import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
-from onceonly.protocol.guard import foreign
+from onceonly.protocol.guard import check_recalled
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.server import TableName, quote
 
@@ -74,17 +74,11 @@ def recall(connection: Connection, table: Table, sink: str, request: StateWanted
     if not table.oid:
         return []
     connection.exec_driver_sql(_BY_INDEX, {})
-    rows: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+    rows: dict[tuple[str, int, int], Any] = {}
     for query, parameters in _state_queries(table.name.sql, request):
         for row in connection.exec_driver_sql(query, {**parameters, "series": as_of.series}):
             rows[row[0], row[1], row[2]] = tuple(row)
-    for key, start, _, _, epoch in rows.values():
-        if epoch is None or epoch >= as_of.epoch:
-            problem = (
-                f"the window of key {key} from {start} on is of {'no epoch' if epoch is None else f'epoch {epoch}'}"
-            )
-            raise foreign(sink, as_of, problem)
-    return [StateRow(*row) for row in rows.values()]
+    return check_recalled(sink, (StateRow(*row) for row in rows.values()), as_of)
 
 
 def count(connection: Connection, table: Table, since: int) -> int:
@@ -112,8 +106,8 @@ def open_windows(
         **({} if limit is None else {"limit": limit}),
     }
     streamed = connection.execution_options(stream_results=True, max_row_buffer=_PAGE)
-    for name, start, stop, body, epoch, clock, time in streamed.exec_driver_sql(query, parameters):
-        yield OpenWindow(StateRow(name, start, stop, body, epoch or 0), clock, time)
+    for *row, clock, time in streamed.exec_driver_sql(query, parameters):
+        yield OpenWindow(StateRow(*row), clock, time)
 
 
 _PAGE = 1000
@@ -123,7 +117,7 @@ _PAGE = 1000
 _BY_INDEX = "SET LOCAL enable_seqscan = off"
 
 _COUNTS = f"(t.{quote(EPOCH_COLUMN)} >= %(series)s OR t.{quote(EPOCH_COLUMN)} IS NULL)"
-_COLUMNS = ", ".join(f"t.{quote(name)}" for name in (*KEY, BODY, EPOCH_COLUMN))
+_COLUMNS = ", ".join((*(f"t.{quote(name)}" for name in (*KEY, BODY)), f"coalesce(t.{quote(EPOCH_COLUMN)}, 0)"))
 
 
 def _state_queries(name: str, request: StateWanted) -> Iterator[tuple[str, dict[str, Any]]]:

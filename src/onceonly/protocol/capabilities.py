@@ -20,6 +20,7 @@ from onceonly_checkpoints.model import SourceIdentity
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Self
 
     from onceonly.protocol.batch import AsOf, Batch, Estimate
     from onceonly.protocol.health import Check, Observed
@@ -39,7 +40,8 @@ STATE_KEY = ("key", "start", "stop")
 """Columns of a row of state that name its window. Others are ``body``, ``wake_clock``, ``wake_time`` and ``bucket``."""
 
 CHANGED, SIGN = "_epoch", "_sign"
-"""Columns of :meth:`ReadsRows.read_changes`. They begin with ``_``, as a table of window results has a ``sign``."""
+"""Columns of :meth:`ReadsRows.read_changes`, and a row's epoch in a table of ours. A table of window results has a
+``sign``."""
 
 GONE = "gone"
 """Column of a batch of state, and of no target: a row with true removes its window."""
@@ -396,6 +398,16 @@ class StateWanted:
     wake_clock: int | None = None
     wake_time: int | None = None
 
+    def select(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[StateRow]:
+        """Those of some rows that a field selects. Each has its columns by name, as for :meth:`StateRow.of`."""
+        places, keys, clock, time = set(self.places), set(self.keys), self.wake_clock, self.wake_time
+        for row in rows:
+            by_clock = clock is not None and row["wake_clock"] is not None and row["wake_clock"] <= clock
+            by_time = time is not None and row["wake_time"] <= time
+            by_place = row["key"] in keys or (row["key"], row["start"], row["stop"]) in places
+            if by_place or by_clock or by_time:
+                yield StateRow.of(row)
+
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
@@ -404,7 +416,7 @@ class StateRow:
     Attributes:
         key: canonical JSON.
         body: the rest of it. Only its writer reads it.
-        epoch: the epoch that wrote it.
+        epoch: the epoch that wrote it. 0: none.
     """
 
     key: str
@@ -412,6 +424,11 @@ class StateRow:
     stop: int
     body: str
     epoch: int
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Read columns by name. That of :data:`CHANGED` has the epoch."""
+        return cls(row["key"], row["start"], row["stop"], row["body"], row[CHANGED] or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ any other epoch: two histories under one name         E210
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from onceonly.protocol.batch import AsOf
+    from onceonly.protocol.capabilities import StateRow
 
 _LOST = "the destination was restored or created again, or the fence was never installed"
 
@@ -42,6 +44,16 @@ def foreign(keeper: str, as_of: AsOf, problem: str) -> OnceOnlyError:
     """
     details = {"sink": keeper, "epoch": as_of.epoch - 1, "problem": problem, "pipeline": as_of.pipeline}
     return refuse("E226", **details)
+
+
+def check_recalled(keeper: str, rows: Iterable[StateRow], as_of: AsOf) -> list[StateRow]:
+    """Return rows of window state. Raises E226: no epoch before wrote one of them. 0 stands for no epoch."""
+    recalled = list(rows)
+    for row in recalled:
+        if not 0 < row.epoch < as_of.epoch:
+            problem = f"the window of key {row.key} from {row.start} on is of "
+            raise foreign(keeper, as_of, problem + (f"epoch {row.epoch}" if row.epoch else "no epoch"))
+    return recalled
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from onceonly.errors.options import misused
 from onceonly.machine import division_rules as windows
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import ArrowBatch, AsOf
-from onceonly.protocol.capabilities import GONE, OpenWindow, StateRow, StateWanted, WindowStore
+from onceonly.protocol.capabilities import CHANGED, GONE, OpenWindow, StateRow, StateWanted, WindowStore
 from onceonly.protocol.row_times import RowTimes
 from onceonly.replay import rerun_request
 from onceonly.replay.spark_replay import Replay
@@ -172,12 +172,8 @@ class InMemoryWindowStore:
 
     def read_windows(self, request: StateWanted, as_of: AsOf) -> Sequence[StateRow]:
         """Return rows of state, each once. Windows that were given up do not count."""
-        places, keys = set(request.places), set(request.keys)
-        return [
-            StateRow(*window_key, row["body"], epoch)
-            for window_key, (row, epoch) in self.rows.items()
-            if epoch >= as_of.series and (window_key in places or window_key[0] in keys or _wakes(row, request))
-        ]
+        rows = ({**row, CHANGED: epoch} for row, epoch in self.rows.values() if epoch >= as_of.series)
+        return list(request.select(rows))
 
     def take(self, changes: pa.Table, epoch: int) -> None:
         """Apply an epoch's changes."""
@@ -187,12 +183,6 @@ class InMemoryWindowStore:
                 self.rows.pop(window, None)
             else:
                 self.rows[window] = row, epoch
-
-
-def _wakes(row: Mapping[str, Any], request: StateWanted) -> bool:
-    clock, time = request.wake_clock, request.wake_time
-    by_clock = clock is not None and row["wake_clock"] is not None and row["wake_clock"] <= clock
-    return by_clock or (time is not None and row["wake_time"] <= time)
 
 
 Take = Callable[[Epoch, WindowResultBatch], None]

@@ -269,8 +269,12 @@ def _no_record(sink: str, problem: str) -> Exception:
 
 
 def _keeper(panes: Windows, sinks: Sequence[Sink]) -> WindowStore:
-    separate, hosts = panes.state_sink is None, sinks if panes.state_sink is None else (panes.state_sink,)
-    stores = (sink.window_store(separate=separate) for sink in hosts if isinstance(sink, HostsStores))
+    separate = panes.state_sink is None
+    named: Sequence[object] = sinks if separate else (panes.state_sink,)
+    hosts = [sink for sink in named if isinstance(sink, HostsStores) and isinstance(sink, Sink)]
+    # A database first: it commits state with results, and looks windows up by an index.
+    hosts.sort(key=lambda sink: not sink.capabilities.carries_ledger)
+    stores = (sink.window_store(separate=separate) for sink in hosts)
     keeper = next((store for store in stores if store is not None), None)
     if keeper is None:
         hosts_none = "none of the sinks can" if separate else f"state_sink={panes.state_sink!r} cannot"
@@ -280,4 +284,7 @@ def _keeper(panes: Windows, sinks: Sequence[Sink]) -> WindowStore:
     return keeper
 
 
-_STORE_REMEDY = 'name a table of Postgres: Windows(..., state_sink=pg.table("scores_state"))'
+_STORE_REMEDY = (
+    "name a table of Postgres or Delta that is for this alone: "
+    'Windows(..., state_sink=pg.table("scores_state")), or state_sink=DeltaSink("/lake/scores_state")'
+)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from onceonly.faults import Point
-from onceonly_lab.model.parts import DRAWN, TRANSACTIONAL, Kind
+from onceonly_lab.model.parts import DRAWN, TRANSACTIONAL, Kind, keeper_of
 from onceonly_lab.model.spark import RESTARTED, Damage
 from onceonly_lab.model.world import Program
 from onceonly_lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Gets, Loss, Schedule, actions_at
@@ -105,7 +105,8 @@ def _repeated(chance: random.Random, drawn: Schedule) -> Schedule:
 
 def _windowed(chance: random.Random, drawn: Schedule) -> Schedule:
     """With windows whose state one of the sinks keeps; nobody beside drivers may move the position under them."""
-    able = Kind.POSTGRES in drawn.sinks and not (drawn.divided or drawn.peopled or drawn.stateful or drawn.trims)
+    able = keeper_of(drawn.sinks) is not None
+    able = able and not (drawn.divided or drawn.peopled or drawn.stateful or drawn.trims)
     damaged = any(loss.what in _DAMAGES for loss in drawn.losses)
     if not able or damaged or chance.random() >= 0.8:
         return drawn

@@ -6,6 +6,7 @@ Also holds functions over offsets.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -37,6 +38,15 @@ class Kind(StrEnum):
     DELTA = "delta"
     KAFKA = "kafka"
     PUTS = "puts"
+
+
+KEEPERS = (Kind.POSTGRES, Kind.DELTA)
+"""Kinds of sinks that keep the state of windows. Of several the first kind does."""
+
+
+def keeper_of(kinds: Sequence[str]) -> int | None:
+    """Place of the sink that keeps the state of windows; ``None``: none of them does."""
+    return next((kinds.index(kind) for kind in KEEPERS if kind in kinds), None)
 
 
 TRANSACTIONAL = (Kind.POSTGRES, Kind.DELTA, Kind.KAFKA)

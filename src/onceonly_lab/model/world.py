@@ -12,7 +12,18 @@ from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.model.division import Division
 from onceonly_lab.model.openwindows import WINDOWS
-from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
+from onceonly_lab.model.parts import (
+    PIPELINE,
+    Desk,
+    Harm,
+    Kind,
+    Left,
+    Records,
+    SimulatedLedger,
+    StagingArea,
+    Target,
+    keeper_of,
+)
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate
 from onceonly_lab.model.spark import TOPIC, Checkpoint, Damage, Planned, Source
@@ -209,7 +220,7 @@ class Bound:
         together: whether all Postgres sinks commit in one transaction.
         turns: whether every second driver names the sinks in reverse order.
         keys: of each record; the first Postgres keeps a catalogue of those that were seen. Empty: records have no keys.
-        windows: whether rows are aggregated in windows, whose state the first Postgres keeps.
+        windows: whether rows are aggregated in windows, whose state the sink of ``keeper_of`` keeps.
         reads: whether somebody reads all sinks as of the newest read point; an operator may have the ledger rebuilt
             from them, instead of a loss.
     """
@@ -297,7 +308,10 @@ class Bound:
     @cached_property
     def keeper(self) -> tuple[int, ...]:
         """Place of the sink that keeps the catalogue of keys or the state of windows, if there is one."""
-        return (self.kinds.index(Kind.POSTGRES),) if self.keys or self.windows else ()
+        if self.keys:
+            return (self.kinds.index(Kind.POSTGRES),)
+        place = keeper_of(self.kinds) if self.windows else None
+        return () if place is None else (place,)
 
     def keeps(self, sink: str) -> bool:
         """Whether a sink keeps the catalogue of keys or the state of windows."""

@@ -419,5 +419,14 @@ MUTANTS: tuple[Mutant, ...] = (
         Making(runner=panes.ReadsStateEarly),
         _AT_THE_END,
     ),
+    Mutant(
+        "M40",
+        "state of windows of a version before the newest",
+        "two epochs of one driver",
+        (Anomaly.PANE,),
+        _on(_D, faults=(_ONE_EPOCH_FIRST,), windows=True),
+        Making(runner=panes.ReadsAnOlderVersion),
+        _AT_THE_END,
+    ),
 )
 """In the order of their numbers. Every one is broken in one place, and runs on real stores."""

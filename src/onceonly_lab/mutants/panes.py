@@ -1,6 +1,6 @@
 """Mutants of window state.
 
-It is committed after its epoch (M38), or was read before the fence (M39).
+It is committed after its epoch (M38), or was read before the fence (M39) or from an older version (M40).
 """
 
 from __future__ import annotations
@@ -82,6 +82,20 @@ class ReadsStateEarly(RecordingRunner):
         if self._early is not None and self._begins and isinstance(rows, WindowedTable):
             rows = rows.kept_by(_Remembered(self._early))
             self._begins = False
+        return super()._stepped(state, command, to, rows)
+
+
+class ReadsAnOlderVersion(RecordingRunner):
+    """M40: the state is read on a handle that does not see what this driver has committed since it was opened."""
+
+    _opened: Sequence[StateRow] | None = None
+
+    def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
+        if isinstance(rows, WindowedTable):
+            keeper: Any = self._all[-1]
+            everything = StateWanted(wake_time=END)
+            self._opened = keeper.read_windows(everything, to.as_of) if self._opened is None else self._opened
+            rows = rows.kept_by(_Remembered(self._opened or ()))
         return super()._stepped(state, command, to, rows)
 
 

@@ -14,7 +14,7 @@ from onceonly_lab.checker import Judgement, Verdict, judge
 from onceonly_lab.explorer.search import numbered
 from onceonly_lab.history import History, Situation
 from onceonly_lab.model.invariants import Name
-from onceonly_lab.model.parts import Harm, Kind
+from onceonly_lab.model.parts import Harm, Kind, keeper_of
 from onceonly_lab.play.play import Played
 from onceonly_lab.schedule import Action, Gets, Level, Schedule, actions_at
 
@@ -105,7 +105,8 @@ def _fewer_sinks(schedule: Schedule, gone: int) -> Schedule:
     gets = _without(schedule.gets, gone)
     wants, bad = schedule.wants if Gets.PICKED in gets else (), schedule.bad if Gets.BAD in gets else ()
     sinks = _without(schedule.sinks, gone)
-    keys, windows = (schedule.keys, schedule.windows) if Kind.POSTGRES in sinks else ((), False)
+    keys = schedule.keys if Kind.POSTGRES in sinks else ()
+    windows = schedule.windows and keeper_of(sinks) is not None
     return replace(schedule, sinks=sinks, losses=moved, gets=gets, wants=wants, bad=bad, keys=keys, windows=windows)
 
 

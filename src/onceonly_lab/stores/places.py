@@ -25,16 +25,20 @@ from onceonly_lab.servers.kafkaproxy import KafkaProxy
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 from onceonly_lab.servers.postgresproxy import PostgresProxy
 from onceonly_lab.servers.strikes import Strike, strike_commit, strike_end
-from onceonly_lab.stores.windowed import NUMBERED_RESULTS, RESULTS, KeeperReader, results
+from onceonly_lab.stores.windowed import (
+    NUMBERED_RESULTS,
+    RESULTS,
+    SUFFIX,
+    DeltaKeeperReader,
+    KeeperReader,
+    results,
+)
 
 # ---- What one sink of a run writes to: a table or a topic of its own on a real server, with the wire before it.
 
 COLUMNS = Columns(identity="id", key="key", values=("amount",))
 NUMBERED = replace(COLUMNS, epoch="_epoch")
 """Where rows are to be replaced, they carry their epoch."""
-
-_STATE = "{}_state"
-"""Where a table's state of windows is."""
 
 PATIENCE = 2.5
 """Seconds that a sink waits for an answer: a lost one must not hold up the run."""
@@ -134,7 +138,7 @@ class PostgresPlace(Place):
     def look(self) -> Look:
         """Past the wire."""
         if self.windowed:
-            return results(KeeperReader(self.id, self.direct, self.table, self.columns, _STATE.format(self.table)))
+            return results(KeeperReader(self.id, self.direct, self.table, self.columns, f"{self.table}{SUFFIX}"))
         return PostgresReader(self.id, self.direct, self.table, self.columns)
 
     def strike(self, action: Action) -> Strike | None:
@@ -173,8 +177,10 @@ class DeltaPlace(Place):
 
     def look(self) -> Look:
         """One version."""
-        look = DeltaReader(self.id, str(self.root), self.columns)
-        return results(look) if self.windowed else look
+        where = str(self.root)
+        if self.windowed:
+            return results(DeltaKeeperReader(self.id, where, self.columns, f"{where}{SUFFIX}"))
+        return DeltaReader(self.id, where, self.columns)
 
     def strike(self, action: Action) -> Strike | None:
         """A directory has no wire."""

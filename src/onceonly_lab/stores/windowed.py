@@ -31,7 +31,7 @@ from onceonly.windows.rules.values import Fold, Value
 from onceonly_checkpoints.model import canonical
 from onceonly_lab.history import Mark, Row
 from onceonly_lab.history.recorder import Look, Seen
-from onceonly_lab.reading import Columns, PostgresReader, there
+from onceonly_lab.reading import Columns, DeltaReader, PostgresReader, there
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +73,10 @@ DEFINITION = define(
     _COLUMNS,
 )
 WINDOWS = WindowsConfig(DEFINITION.fingerprint, DEFINITION.meaning)
+
+
+SUFFIX = "_state"
+"""What ships puts behind the name of a table for that of its state."""
 
 
 def keeper_beside(sink: Sink) -> WindowStore:
@@ -164,10 +168,40 @@ class KeeperReader(PostgresReader):
         if not snapshot.markers or not there(connection, self.state):
             return snapshot
         bodies = connection.execute(sql.SQL("SELECT body FROM {}").format(sql.Identifier(self.state)))
-        # A body begins with the partial results: of the one value that there is.
-        held = sum(len(json.loads(body)[0][0]) for (body,) in bodies)
-        *before, newest = sorted(snapshot.markers, key=lambda mark: mark.epoch)
-        return replace(snapshot, markers=(*before, replace(newest, windows=held)))
+        return _with_windows(snapshot, (body for (body,) in bodies))
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaKeeperReader(DeltaReader):
+    """Reads results, and then how many rows the state holds, where both are of one epoch.
+
+    State commits after results, so state of the epoch that was read is what that epoch left.
+
+    Attributes:
+        state: the table of state.
+    """
+
+    state: str = ""
+
+    def __call__(self) -> Seen:
+        """Look at one table after the other; raises as the base class."""
+        snapshot = DeltaReader.__call__(self)
+        kept = DeltaReader(f"{self.sink}{SUFFIX}", self.state, _BODIES)
+        bodies = kept()
+        newest = [max((mark.epoch for mark in look.markers or ()), default=0) for look in (snapshot, bodies)]
+        if not newest[0] or newest[0] != newest[1]:
+            return snapshot
+        return _with_windows(snapshot, (row.identity for row in bodies.rows))
+
+
+_BODIES = Columns(identity="body")
+
+
+def _with_windows(snapshot: Seen, bodies: Iterable[str]) -> Seen:
+    # A body begins with the partial results: of the one value that there is.
+    held = sum(len(json.loads(body)[0][0]) for body in bodies)
+    *before, newest = sorted(snapshot.markers or (), key=lambda mark: mark.epoch)
+    return replace(snapshot, markers=(*before, replace(newest, windows=held)))
 
 
 def results(look: Look) -> Look:

@@ -25,7 +25,7 @@ from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.fuzzer.draw import draw_alone
 from onceonly_lab.history import Header, Part, Range
 from onceonly_lab.history.recorder import Look
-from onceonly_lab.model.parts import PIPELINE, Kind
+from onceonly_lab.model.parts import PIPELINE, keeper_of
 from onceonly_lab.model.spark import Planned, Refused
 from onceonly_lab.model.world import ALLOWED
 from onceonly_lab.play.driver import Driver
@@ -159,12 +159,9 @@ class Stores(World):
         self.places = {sink_store.id: sink_store for sink_store in places}
         self._steppings: dict[int, WindowStepper] = {}
         self.making, self._terms = making, terms
-        # Whoever keeps the state of windows has a table beside the one of the first Postgres.
-        self._keeping = (
-            next((candidate for candidate in places if candidate.kind is Kind.POSTGRES), None)
-            if schedule.windows
-            else None
-        )
+        # Whoever keeps the state of windows has a table beside the one of a sink.
+        keeper = keeper_of(schedule.sinks) if schedule.windows else None
+        self._keeping = None if keeper is None else places[keeper]
         self._ids = tuple(sink.id for sink in self.handles())
         self.ledgers, self.printed = 1, ""
         self._points = 0

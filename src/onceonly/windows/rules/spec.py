@@ -70,7 +70,7 @@ class Windows:
         late_rows: treatment of rows whose window is closed: ``"count"``, or a sink that gets them.
         max_open: limit for open windows. An epoch that would leave more is refused. Default: any number.
         state_sink: table for open windows, ``pg.table("scores_state")``, without any other rows. Default: a table
-            beside that of the first sink in Postgres.
+            beside that of the first sink in Postgres, or without one in Delta.
 
     Raises:
         ConfigurationError: E140, an invalid definition; E145, upserts that would leave rows behind.
