@@ -169,7 +169,6 @@ def _with_state(records: Sequence[EpochRecord], batches: Sequence[EpochRecord], 
 
 
 def _grown(records: Sequence[EpochRecord], record: EpochRecord) -> Iterator[Step]:
-    """The steps to a batch from the first one of its query."""
     query_id, number = _lineage(record).query_id, record.epoch.number
     own = [candidate for candidate in records if candidate.epoch.number <= number and _is_of(candidate, query_id)]
     if _lineage(own[0]).batch_id != 0:

@@ -43,7 +43,6 @@ def check(table: Table, at: Receipt) -> DeltaTable:
 
 
 def _holding(table: Table, at: Receipt) -> DeltaTable:
-    """Open the newest version, if the log holds the epoch."""
     newest, version = table.reopen(), version_of(at)
     if newest is None or table.identity != at.identity:
         raise EpochExpired("the table is another one than it was, or is gone", _LOG_CAUSE)

@@ -12,7 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import psycopg
+import pyarrow as pa
 from pyarrow import types
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly.errors import OnceOnlyError
@@ -26,9 +29,6 @@ from onceonly_sinks.postgres.transaction import Transactions
 from onceonly_sinks.postgres.upsert import Waiting
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from sqlalchemy import Connection
-
     from onceonly_sinks.postgres.lanes import ColumnEncoder
     from onceonly_sinks.postgres.type_mapping import TypeMapping
     from onceonly_sinks.postgres.upsert import Merge
@@ -183,8 +183,6 @@ def find_bad_row(
 
     The search begins a transaction of its own in ``transactions``: the failed one is over.
     """
-    import psycopg
-
     failure = read(error)
     if failure is None or not failure.quotes or target.apply is not None:
         return None

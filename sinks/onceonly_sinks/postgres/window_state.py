@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from sqlalchemy import Connection
+
 from onceonly.errors import refuse
 from onceonly.protocol.capabilities import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly.protocol.guard import check_recalled
@@ -17,9 +20,6 @@ from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.server import TableName, quote
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from sqlalchemy import Connection
-
     from onceonly.protocol.batch import AsOf
     from onceonly_sinks.postgres.schema import Table
 
@@ -53,8 +53,6 @@ def ready(connection: Connection, table: Table) -> None:
 
 def columns() -> pa.Schema:
     """Arrow schema of a batch of state."""
-    import pyarrow as pa
-
     kinds: list[pa.Field[Any]] = [
         pa.field("key", pa.string()),
         *(pa.field(name, pa.int64()) for name in KEY[1:]),

@@ -358,7 +358,6 @@ def check_one_by_one(sinks: tuple[Sink, ...], recovery: Recovery, storage: Stora
 def _too_much(
     sink: Sink, sinks: tuple[Sink, ...], recovery: Recovery, storage: Storage, *, divided: bool
 ) -> Iterator[tuple[str, str]]:
-    """Each argument that needs a transaction, with the way out."""
     others = ", ".join(other.id for other in sinks if other is not sink)
     if sink.capabilities.append_only:
         yield (

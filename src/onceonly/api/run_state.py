@@ -238,7 +238,6 @@ def _state_of(run: Run) -> Callable[[int], StateVersion | None]:
 
 
 def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
-    """The ledger, and whether the sink's own transaction writes it."""
     # Executors import this package too; they need no SQLAlchemy.
     from onceonly_checkpoints.ledger.sql import SqlLedger
 

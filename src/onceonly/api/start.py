@@ -49,7 +49,6 @@ def start(writer: DataStreamWriter, query: ExactlyOnce) -> StreamingQuery:
 
 
 def _named(query: ExactlyOnce) -> tuple[str, str]:
-    """Name and checkpoint of a query that can be started."""
     if not isinstance(query, ExactlyOnce):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
         raise misused(
             f"start() was given {type(query).__name__!r} as its query.",

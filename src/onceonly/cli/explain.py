@@ -93,7 +93,6 @@ def _name(code: str) -> str:
 
 
 def _speaking_of(word: str) -> list[dict[str, str]]:
-    """The pages in which a word stands."""
     pattern = re.compile(rf"\b{re.escape(word.strip())}", re.IGNORECASE)
     pages = map(page_of, all_codes()) if re.fullmatch(r"[^\W\d]{3,}", word.strip()) else ()
     return [page for page in pages if pattern.search("\n".join(page.values()))]

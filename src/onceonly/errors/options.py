@@ -360,7 +360,6 @@ def _is_one(kind: Any, value: object) -> bool:
 
 
 def _parts(annotation: str) -> tuple[str, ...]:
-    """Parts of a union as it is written."""
     parts, depth = [""], 0
     for sign in annotation:
         depth += (sign == "[") - (sign == "]")

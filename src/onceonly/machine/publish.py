@@ -144,7 +144,6 @@ def _lags(facts: PublishFacts, ahead: Sequence[int], reason: str) -> Refusal:
 
 
 def _early(facts: PublishFacts, last: Epoch, begun: int | None) -> Refusal:
-    """Refuse a rerun that begins, or may begin, before the current rows."""
     begins = f"it begins with epoch {facts.held[0][1].first}"
     if begun not in {last.number, *facts.epochs}:
         return _unfit(facts, f"{begins}, and the ledger has forgotten the first epoch whose rows are current")

@@ -118,7 +118,6 @@ def read_point(pipeline: str, epoch: int | Literal["latest"] = "latest", *, ledg
 
 
 def _none_recorded(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"], why: str) -> OnceOnlyError:
-    """Error for a query before its first epoch, or one that records in another ledger."""
     return refuse(
         "E245",
         pipeline=pipeline,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
@@ -18,9 +20,6 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.spark.replay_plan import StateFrom
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 Take = Callable[[Step, Batch], None]
 """Writes the rows of one step."""
@@ -76,8 +75,6 @@ def _unreadable(step: Step, reason: str, next_: str) -> OnceOnlyError:
 
 def _of(sink: Sink, step: Step, spark: SparkSession, target: Sink) -> Batch:
     """Read the rows of an epoch, without later columns (E232: no owner of rows by now, or other types)."""
-    from pyspark.sql import functions as f
-
     epoch = step.epoch
     selection = _written(sink, epoch.schema_in(sink.id), spark)
     if selection is None:
@@ -97,8 +94,6 @@ def all_of(sink: Sink, epoch: Epoch, spark: SparkSession) -> Batch | None:
 
 def _written(sink: Sink, schema: str, spark: SparkSession) -> tuple[DataFrame, list[Column]] | None:
     """Read rows with their epoch, and the columns written. ``None``: no owner of rows by now, or other types."""
-    from pyspark.sql import functions as f
-
     rows = sink.read_with_spark(spark) if isinstance(sink, ReadsRows) else None
     columns = chain.written(rows.dtypes[:-1], schema) if rows is not None else 0
     if rows is None or not columns:

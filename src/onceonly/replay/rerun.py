@@ -164,7 +164,6 @@ class Rerun:
             return difference(before, after, old, [(epoch.number, epoch.number) for epoch, _ in self.different])
 
     def _left(self, spark: SparkSession, against: Sink) -> Difference:
-        """Compare the rows of both sinks as of the last epoch."""
         (_, first), (newest, last) = self.held[0], self.held[-1]
         if not self.is_complete:
             raise misused(

@@ -361,7 +361,6 @@ def _open(of: Pipeline, rewound_: tuple[str, ...], restored_epochs: Mapping[str,
 
 
 def _bring(of: Pipeline, state: State, sink: Sink, step: rules.Step, batch: Batch | None) -> None:
-    """Commit an epoch to one sink with its original marker, except for the fence."""
     epoch, fence = step.epoch, state.opening.fence
     prepared = _prepared(of, sink, step, batch) if batch else None
     marker = Marker(of.name, sink.id, fence, epoch)

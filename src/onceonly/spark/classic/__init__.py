@@ -13,12 +13,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import LongType, StructField, StructType
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import misused
@@ -29,10 +32,6 @@ from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, 
 from onceonly.spark.sources import HadoopFiles, class_in, class_name, field, java_class
 from onceonly.spark.versions import SparkVersion
 from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-    from pyspark.sql import Column, DataFrame
 
 # ---- Name missing PySpark private APIs before a sink is opened (E113).
 #
@@ -93,8 +92,6 @@ def try_rows(line: SparkVersion, df: DataFrame) -> None:
     Reading rows and digest uses other private APIs than discovery. Without this try, a missing one would surface when
     sinks are open and an epoch has begun.
     """
-    from pyspark.sql.types import LongType, StructField, StructType
-
     with name_missing_api(line):
         none = df.limit(0)
         metrics = jvmrows.metrics(line, none, [f.count(f.lit(1)).alias("rows")])

@@ -19,17 +19,19 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import unwrap_spark_exception
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+from pyspark.sql.types import StructType
 
 from onceonly.spark import digest
 from onceonly.spark.sources import java_class
 from onceonly.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark import SparkContext
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
     from typing_extensions import Self
 
 # ---- Spool of record batches: read ahead in a thread, buffer or spill.
@@ -168,8 +170,6 @@ class Spool:
 
     @staticmethod
     def _read_back(spilled: _Spilled) -> pa.RecordBatch:
-        import pyarrow as pa
-
         held = os.pread(spilled.file.fileno(), spilled.length, spilled.offset)
         return pa.ipc.read_record_batch(pa.py_buffer(held), spilled.schema)
 
@@ -301,8 +301,6 @@ class ArrowStream:
         self._spool = Spool(_batches(self._file), self._hang_up)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        from pyspark.errors.exceptions.captured import unwrap_spark_exception
-
         try:
             yield from self._spool
         except GeneratorExit:
@@ -328,9 +326,6 @@ class ArrowStream:
 
 
 def _batches(file: Any) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
-
     for item in ArrowCollectSerializer().load_stream(file):
         # The last item is the order of the partitions, which nobody here wants back.
         if isinstance(item, pa.RecordBatch):

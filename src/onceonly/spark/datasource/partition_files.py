@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 
 from onceonly.errors import refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.storage import file_system, is_local, make_directories
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 _ROWS_PER_BATCH = 64 * 1024
 
@@ -114,8 +114,6 @@ class Parts(Files):
 
 
 def _rows(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
-
     for path in paths:
         files, location = file_system(path)
         with files.open(location, "rb") as stream, pq.ParquetFile(stream) as rows:

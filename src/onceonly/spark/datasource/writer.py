@@ -10,20 +10,20 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from onceonly.spark import detect, digest, frames
 from onceonly.spark.batch import DICTIONARY_BYTES
 from onceonly.spark.datasource.partition_files import PartitionFile
 from onceonly_checkpoints.digests import Digest
 from onceonly_checkpoints.storage import file_system, is_local
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 _ROWS_PER_GROUP = 64 * 1024
 """Rows that a task holds before they go into its file as one group: what is read back at once, too."""
@@ -54,8 +54,6 @@ class Writer(_Writer):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[Any]) -> Message:
         """Write the rows of one attempt of one task into a file of its own."""
-        from pyspark import TaskContext
-
         context = TaskContext.get()
         if context is None:
             raise RuntimeError("a task of Spark runs on an executor, and nowhere else")
@@ -113,9 +111,6 @@ class _File:
             self._put()
 
     def _put(self) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         if self._stream is None:
             files, location = file_system(self._path)
             files.makedirs(location.rpartition("/")[0], exist_ok=True)
