@@ -29,7 +29,7 @@ from onceonly.lineage import OpenLineage
 from onceonly.protocol import Sink
 from onceonly.spark.detect import line
 from onceonly.spark.jars import fast_session
-from onceonly.windows import AtCount, AtWatermark, Last, Sessions, Sum, Tumbling, Windows
+from onceonly.windows import AtCount, AtWatermark, Custom, Last, Sessions, Sum, Tumbling, Windows
 from onceonly_lab.demo import streaming102
 from onceonly_lab.driver import end_with_parent
 from onceonly_lab.servers.spark import attach, is_warm
@@ -80,6 +80,7 @@ class Job:
         quiet: a second directory of files, read beside ``inbox``, and beside both a heartbeat: the query goes on until
             it is killed or stopped, with an epoch each second.
         sessions: with ``panes``: sessions with a gap of ten ids in place of windows.
+        tens: with ``panes``: the same windows, which rows name themselves.
         windows_in: a database for windows as those of ``panes``, of which a topic gets word and greatest id.
         too_late: with ``panes``: a table of the first sink's database for rows that come too late, whole.
         order: how a topic orders the rows of a thousand keys, which are mixed before; ``any``: it does not.
@@ -115,6 +116,7 @@ class Job:
     panes: bool = False
     quiet: str = ""
     sessions: bool = False
+    tens: bool = False
     too_late: str = ""
     windows_in: str = ""
     order: str = ""
@@ -280,6 +282,9 @@ PANES = Windows(
 )
 
 
+TENS = Custom("id - pmod(id, 10)", "id - pmod(id, 10) + 10")
+
+
 def panes_of(job: Job) -> Windows | None:
     """What a job makes of its rows, if it has windows at all."""
     if job.figure:
@@ -291,7 +296,8 @@ def panes_of(job: Job) -> Windows | None:
     if not job.panes:
         return None
     late: Any = make_sink(f"postgres:{job.too_late}", job.target) if job.too_late else "count"
-    return replace(PANES, window=Sessions(10) if job.sessions else PANES.window, late_rows=late)
+    window = Sessions(10) if job.sessions else TENS if job.tens else PANES.window
+    return replace(PANES, window=window, late_rows=late)
 
 
 def _late(df: DataFrame) -> DataFrame:

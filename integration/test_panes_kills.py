@@ -219,18 +219,18 @@ ANYWHERE = (Point.DISCOVER_AFTER, Point.INSTALL_AFTER, Point.RECALL_AFTER, *IN_O
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sessions", [False, True], ids=["windows", "sessions"])
+@pytest.mark.parametrize("shape", ["windows", "sessions", "tens"])
 def test_after_each_epoch_and_each_kill_rows_and_what_state_has_not_shown_are_the_sums_of_the_rows_that_were_taken(
-    any_postgres: Any, tmp_path: Path, warm_drivers: Drivers, sessions: bool
+    any_postgres: Any, tmp_path: Path, warm_drivers: Drivers, shape: str
 ) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     draw = random.Random(seed)
-    files, judge = sent(draw), Oracle(replace(RULES, window=Sessions(10)) if sessions else RULES)
-    database, inbox = any_postgres.database(f"drawn_{sessions}"), tmp_path / "in"
+    files, judge = sent(draw), Oracle(replace(RULES, window=Sessions(10)) if shape == "sessions" else RULES)
+    database, inbox = any_postgres.database(f"drawn_{shape}"), tmp_path / "in"
     pg, also = PostgresTarget(database), (("delta", str(tmp_path / "lake")),)
     job = Job("scores", "postgres", database, str(inbox), str(tmp_path / "ck"), also=also, panes=True)
-    job = replace(job, sessions=sessions)
+    job = replace(job, sessions=shape == "sessions", tens=shape == "tens")
     sums, greatest, deaths = [dict[Of, int]()], 0, list[str]()
     inbox.mkdir()
     for number, rows in enumerate(files, start=1):

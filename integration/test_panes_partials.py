@@ -27,6 +27,7 @@ from onceonly.windows import (
     AtWatermark,
     Count,
     CountDistinct,
+    Custom,
     Global,
     Last,
     Max,
@@ -253,6 +254,44 @@ def test_so_they_do_where_time_is_a_number(spark: SparkSession, whole: bool) -> 
         asked = action(df, windows(window, "offset", VALUES if whole else FEW), horizon=4)
         found += unlike(case, asked, rows, times(rows, 4, "offset"), "offset")
     assert found == []
+
+
+_SINCE = "unix_millis(at) - pmod(unix_millis(at), 120000L)"
+OWN = {
+    "times": (Custom(f"timestamp_millis({_SINCE})", f"timestamp_millis({_SINCE} + 120000L)"), MINUTES["fixed"], "at"),
+    "numbers": (Custom("offset - pmod(offset - 3, 7)", "offset - pmod(offset - 3, 7) + 7"), NUMBERS["fixed"], "offset"),
+}
+"""Windows that rows name, the same by a size, and the column of time."""
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_windows_that_rows_name_are_those_of_a_size_where_they_name_them_so(spark: SparkSession, case: str) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rows = drawn(random.Random(seed), 150)
+    named, sized, of = OWN[case]
+    df = frame(spark, rows)
+    wanted = sorted(expected(defined(df, windows(sized, of, FEW)), rows, of))
+    for counted in both(action(df, windows(named, of, FEW), horizon=4)):
+        assert sorted(counted.partials) == wanted
+        assert counted.times == times(rows, 4, of)
+
+
+def test_a_row_that_names_a_window_without_it_is_in_none_and_moves_no_time(spark: SparkSession) -> None:
+    bounds = {"in": (0, 9), "at its end": (0, 5), "too early": (6, 9), "no begin": (None, 9), "no end": (0, None)}
+    rows = [
+        drawn(random.Random(1), 1)[0] | {"team": team, "offset": 5, "small": begin, "number": end}
+        for team, (begin, end) in bounds.items()
+    ]
+    panes = Windows(key="team", aggregates={"rows": Count()}, time="offset", window=Custom("small", "number"))
+    for counted in both(action(frame(spark, rows), panes, Bound(AsOf(1, 1, 0, "scores"), noted_before=100), late=True)):
+        assert [(partial.window_key, partial.rows) for partial in counted.partials] == [(('["in"]', 0, 9), 1)]
+        assert (counted.rows, counted.times) == (5, RowTimes(5, 5, 0, 4))
+        assert counted.late is not None
+        late = sorted(
+            zip(*(counted.late[name].to_pylist() for name in ("team", "window_start", "window_end")), strict=True)
+        )
+        assert late == [("at its end", None, None), ("in", 0, 9), *((team, None, None) for team in sorted(bounds)[2:])]
 
 
 ZONES = {

@@ -8,7 +8,7 @@ import pytest
 
 from onceonly import EventTime, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError, refuse
-from onceonly.windows import AtCount, AtPeriod, Global, Last, Sessions, Sum, Tumbling, Windows
+from onceonly.windows import AtCount, AtPeriod, Custom, Global, Last, Sessions, Sum, Tumbling, Windows
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -78,6 +78,8 @@ KEYED = [
     ({}, ("window_start",), "named by (team, window_start)"),
     ({}, ("team", "window_start", "pane"), "named by (team, window_start)"),
     ({"results": "changes"}, ("team", "window_start", "pane"), ""),
+    ({"window": Custom("opens", "closes")}, ("team", "window_start", "window_end"), ""),
+    ({"window": Custom("opens", "closes")}, ("team", "window_start"), "named by (team, window_start, window_end)"),
     ({"results": "changes"}, ("team",), "named by (team, window_start)"),
     ({"key": ["team", "part"]}, ("team", "window_start"), "named by (team, part, window_start)"),
     ({"window": Global()}, ("team",), ""),

@@ -15,6 +15,7 @@ from onceonly.windows import (
     AtPeriod,
     AtWatermark,
     Count,
+    Custom,
     Global,
     Last,
     Max,
@@ -31,6 +32,27 @@ from onceonly.windows import (
 )
 from onceonly.windows.rules.spec import SENT, define
 from onceonly_checkpoints.epoch_time import END
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        (Custom("number", "at"), "names a bound by 'at', which is timestamp; time= is 'number'"),
+        (Custom("opens", "number"), "names a bound by 'opens', which is no column"),
+    ],
+)
+def test_a_bound_is_of_the_kind_of_time(own: Custom, problem: str) -> None:
+    error = refused("E140", lambda: made(window=own))
+    assert problem in str(error)
+
+
+def test_a_bound_may_be_any_sql_of_that_kind_and_no_batch_is_one() -> None:
+    own = Custom("number", "number + value")
+    kinds = {"number + value": "bigint"}
+    definition = define(panes(window=own), COLUMNS, kinds)
+    assert definition.spans(5, (0, 9)) == [(0, 9)]
+    assert definition.meaning != define(panes(window=Custom("number", "player")), COLUMNS).meaning
+    refused("E140", lambda: define(panes(window=own, time="ingest"), COLUMNS, kinds))
 
 
 def panes(**changes: Any) -> Windows:

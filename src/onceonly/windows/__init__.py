@@ -6,7 +6,7 @@ The decisions are in ``rules``. The modules beside it compute with Spark and kee
 from __future__ import annotations
 
 from onceonly.errors.options import checks_arguments
-from onceonly.windows.rules.assigners import Global, Sessions, Sliding, Tumbling, drain
+from onceonly.windows.rules.assigners import Custom, Global, Sessions, Sliding, Tumbling, drain
 from onceonly.windows.rules.spec import Windows
 from onceonly.windows.rules.triggers import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
 from onceonly.windows.rules.values import (
@@ -32,6 +32,7 @@ __all__ = [
     "AtWatermark",
     "Count",
     "CountDistinct",
+    "Custom",
     "Global",
     "Last",
     "Max",

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from onceonly.spark import frames
 from onceonly.windows.rules.spec import Definition
 from onceonly.windows.rules.state import Partial, times_of
 from onceonly.windows.rules.step import Row, key_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 START, CLOSED, HORIZON = "window_start", "window_end", "horizon"
 """Columns behind those of the row: its window, and what was noted when it came."""
@@ -62,8 +61,6 @@ def of_rows(
     ``rows`` are as windows took them. ``structs`` has the same rows as structures, piece by piece. ``partials`` are
     their results, for the windows of sessions.
     """
-    import pyarrow as pa
-
     at: list[int] = []
     starts: list[int | None] = []
     ends: list[int | None] = []
@@ -82,7 +79,7 @@ def _windows(setting: LateRowContext, row: Row, partials: Sequence[Partial]) -> 
         return [(None, None)]
     definition, time = setting.definition, row.time
     if not definition.sessions:
-        return list(definition.panes.window.of(time))
+        return list(definition.spans(time, row.own))
     key = key_text(definition, row.key)
     return [
         (partial.window_key.start, partial.window_key.end)
@@ -93,8 +90,6 @@ def _windows(setting: LateRowContext, row: Row, partials: Sequence[Partial]) -> 
 
 def of_pieces(setting: LateRowContext, pieces: Sequence[RowGroup]) -> pa.Table:
     """Return late ones among groups of rows."""
-    import pyarrow as pa
-
     starts: list[int | None] = []
     ends: list[int | None] = []
     selected: list[Any] = []
@@ -110,8 +105,6 @@ def of_pieces(setting: LateRowContext, pieces: Sequence[RowGroup]) -> pa.Table:
 
 
 def _table(setting: LateRowContext, rows: Any, starts: Sequence[int | None], ends: Sequence[int | None]) -> pa.Table:
-    import pyarrow as pa
-
     schema = frames.in_arrow(setting.columns)
     if rows is None:
         batch = pa.RecordBatch.from_pylist([], schema=schema)

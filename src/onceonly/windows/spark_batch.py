@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from onceonly.protocol import Batch, Estimate
 from onceonly.protocol.batch import Bound, Notes, Trim
@@ -23,10 +28,6 @@ from onceonly_checkpoints.digests import LATE, RECORDS, STATE, WINDOWS, Digest, 
 from onceonly_checkpoints.epoch import OutputColumns
 from onceonly_checkpoints.epoch_time import EpochWindows
 from onceonly_checkpoints.storage import file_system
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
 
 
 class WindowedBatch(SparkBatch):
@@ -76,8 +77,6 @@ class ChainedBatch:
     def __init__(
         self, stepping: WindowStepper, divided: DividedBatch, to: Bound, clock: Clock | None, notes: Notes
     ) -> None:
-        import pyarrow as pa
-
         self._stepping, self._divided = stepping, divided
         self._to, self._clock, self._notes = to, clock, notes
         self._made: WindowResultBatch | None = None
@@ -105,8 +104,6 @@ class ChainedBatch:
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Yield the divided rows as they arrive, and behind the last one those of windows. Raises as ``bound``."""
-        import pyarrow as pa
-
         # Windows take the staged rows and not the plan's: what was counted is what is aggregated.
         pick, good = self._divided.good, list[pa.RecordBatch]()
         for piece in self._divided.arrow():
@@ -118,9 +115,6 @@ class ChainedBatch:
 
     def write(self, directory: str) -> None:
         """Write the divided rows by Spark, and then those of windows. Raises as ``bound``."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         self._divided.write(directory, self._with_nulls)
         # Only the files are read again. The plan runs once, and a second look-up of ids could answer otherwise.
         files, path = file_system(directory)
@@ -169,8 +163,6 @@ class ChainedBatch:
 
     def _widened(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows with the columns that they lack."""
-        import pyarrow as pa
-
         there = dict(zip(rows.schema.names, rows.columns, strict=True))
         columns = [
             there[field.name] if field.name in there else pa.nulls(rows.num_rows, field.type) for field in self._schema
@@ -179,8 +171,6 @@ class ChainedBatch:
         return frames.cast(named, self._schema)
 
     def _with_nulls(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as f
-
         # All files of an epoch have the same columns, since Spark takes those of one for all.
         lacking = struct_of(self._result_columns).fields
         return rows.select("*", *[f.lit(None).cast(field.dataType).alias(field.name) for field in lacking])

@@ -10,24 +10,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 
 from onceonly.protocol.row_times import RowTimes
 from onceonly.spark.digest import quote
 from onceonly.windows import late_rows
 from onceonly.windows.rules import json_values
-from onceonly.windows.rules.assigners import DAY, Global, Sessions, Sliding, Span, Tumbling, Window, wrong
+from onceonly.windows.rules.assigners import DAY, Custom, Global, Sessions, Sliding, Span, Tumbling, Window, wrong
 from onceonly.windows.rules.json_values import Json, as_json
-from onceonly.windows.rules.spec import Definition
+from onceonly.windows.rules.spec import Definition, Windows
 from onceonly.windows.rules.state import Partial, WindowKey
 from onceonly.windows.rules.step import joined, key_text
 from onceonly.windows.rules.values import Aggregate, Count, CountDistinct, Last, Max, Mean, Min, Sum, Value
 from onceonly_checkpoints.epoch_time import END
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-
 
 # ---- Partial results of windows as Spark aggregates.
 #
@@ -87,8 +85,6 @@ def aggregated(value: Value, columns: Sequence[str], of: Sequence[str]) -> Aggre
 
 def cells(column: pa.Array[Any]) -> list[Any]:
     """Convert a column of Arrow to Python, with instants as microseconds since 1970."""
-    import pyarrow as pa
-
     kind: Any = column.type
     if pa.types.is_list(kind):
         sets: Any = column
@@ -192,6 +188,7 @@ def _last(columns: Sequence[str], of: Sequence[str]) -> Aggregated:
 
 KEY, VALUE = "onceonly key ", "onceonly value "
 ROWS, MARKS, FIRST, LAST, LATE, ROW = (f"onceonly {name}" for name in ("rows", "marks", "first", "last", "late", "row"))
+START, END_ = "onceonly start", "onceonly end"
 """Columns of groups; those of keys and values end in a number."""
 
 
@@ -213,17 +210,20 @@ class Groups:
         firsts, lasts, rows = (cells(piece.column(name)) for name in (FIRST, LAST, ROWS))
         self._count(rows, firsts, lasts, cells(piece.column(LATE)))
         keys = [cells(piece.column(f"{KEY}{at}")) for at in range(len(self._is.key_kinds))]
-        measures = zip(rows, cells(piece.column(MARKS)), firsts, lasts, strict=True)
+        measures = zip(own_windows(self._is.panes, piece), rows, cells(piece.column(MARKS)), firsts, lasts, strict=True)
         for key, values, measure in zip(side_by_side(keys, len(rows)), self._read(piece), measures, strict=True):
-            if measure[2] is not None:
-                self._slices.setdefault(key, []).append(Partial(_NOWHERE, values, *measure))
+            own, *counts = measure
+            if counts[2] is not None:
+                self._slices.setdefault(key, []).append(Partial(WindowKey("", *own), values, *counts))
 
     def late(self, piece: pa.RecordBatch) -> late_rows.RowGroup:
         """Return the groups of a piece with rows that may be late."""
         own: Any = piece.column(ROW)
         at = [index for index, count in enumerate(own.value_lengths().to_pylist()) if count]
-        firsts, lasts = cells(piece.column(FIRST)), cells(piece.column(LAST))
-        spans = [None if firsts[index] is None else self._spans(firsts[index], lasts[index]) for index in at]
+        firsts, lasts, named = cells(piece.column(FIRST)), cells(piece.column(LAST)), own_windows(self._is.panes, piece)
+        spans = [
+            None if firsts[index] is None else self._spans(firsts[index], lasts[index], named[index]) for index in at
+        ]
         return late_rows.RowGroup(spans, own.take(_numbers(at)))
 
     def partials(self) -> list[Partial]:
@@ -232,15 +232,14 @@ class Groups:
             window for key, slices in self._slices.items() for window in self._windows(key_text(self._is, key), slices)
         ]
 
-    def _spans(self, first: int, last: int) -> list[Span]:
-        window = self._is.panes.window
-        return [(first, window.of(last)[0][1])] if self._is.sessions else window.of(first)
+    def _spans(self, first: int, last: int, own: Span) -> list[Span]:
+        return [(first, self._is.spans(last)[0][1])] if self._is.sessions else self._is.spans(first, own)
 
     def _windows(self, key: str, slices: list[Partial]) -> Iterator[Partial]:
         slices.sort(key=lambda partial: partial.first)
         ranges: dict[Span, tuple[int, int]] = {}
         for at, partial in enumerate(slices):
-            for span in self._spans(partial.first, partial.last):
+            for span in self._spans(partial.first, partial.last, partial.window_key[1:]):
                 ranges[span] = (ranges.get(span, (at, at))[0], at + 1)
         begin, end, sum_ = 0, 0, None
         # Neighbours among windows hold nearly the same slices, and where a key has few of them, the very same ones.
@@ -274,9 +273,14 @@ _NOWHERE = WindowKey("", 0, 0)
 """Of a slice, which is a part of windows and none itself."""
 
 
-def _numbers(at: Sequence[int]) -> pa.Array[Any]:
-    import pyarrow as pa
+def own_windows(panes: Windows, piece: pa.RecordBatch) -> Sequence[Any]:
+    """Return the windows that rows or groups of a piece name, if they name theirs."""
+    if not panes.bounds:
+        return [_NOWHERE[1:]] * piece.num_rows
+    return side_by_side([cells(piece.column(START)), cells(piece.column(END_))], piece.num_rows)
 
+
+def _numbers(at: Sequence[int]) -> pa.Array[Any]:
     return pa.array(at, pa.int64())
 
 
@@ -304,6 +308,9 @@ def sliced(window: Window, rows: DataFrame, time: str, keys: Sequence[str]) -> t
     Rows without a time have no window and no key. Otherwise they would be as many groups as there are keys. ``time`` is
     a column of ``bigint``, quoted as the keys are.
     """
+    if isinstance(window, Custom):
+        own = [quote(START), quote(END_)]
+        return _keyless(rows, time, [*keys, *own]), own
     if isinstance(window, Sessions):
         spread = f"IF({time} IS NULL, spark_partition_id(), -1) AS {quote(NOWHERE)}"
         return _sessions(window, _keyless(rows, time, keys, spread), time, keys)
@@ -359,7 +366,8 @@ def _sessions(window: Sessions, rows: DataFrame, time: str, keys: Sequence[str])
 def late_before(definition: Definition, complete_until: int | None) -> int | None:
     """Return the time before which rows are of windows that ``complete_until`` closed, or ``None`` if it closed none.
 
-    It is exact except for sessions. One may end later than a row alone shows, so there it is an upper bound.
+    It is exact except for sessions and windows of your own, where the time of a row does not tell the end of its
+    window: there it is an upper bound.
     """
     if complete_until is None:
         return None
@@ -373,6 +381,8 @@ def _closed_before(window: Window, passed: int) -> int | None:
     match window:
         case Global():
             return None
+        case Custom():
+            return passed
         case Sessions():
             return passed - window.number + 1
         case Sliding():

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from onceonly.protocol.batch import Bound
 from onceonly.protocol.row_times import RowTimes
@@ -22,10 +26,6 @@ from onceonly.windows.rules.assigners import wrong
 from onceonly.windows.rules.spec import INGEST, Definition, Windows
 from onceonly.windows.rules.step import Row, partials_of
 from onceonly_checkpoints.epoch_time import END
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
 
 Bring = Callable[["DataFrame"], Iterator["pa.RecordBatch"]]
 """Brings the rows of a DataFrame to the driver."""
@@ -43,7 +43,7 @@ def kinds_of(pipeline: str, rows: DataFrame, panes: Windows) -> dict[str, str]:
     Raises:
         ConfigurationError: E121, an expression is not one on a row; E140, a condition is none.
     """
-    expressions = [*panes.expressions, *([panes.marks] if panes.marks else [])]
+    expressions = [*panes.expressions, *panes.bounds, *([panes.marks] if panes.marks else [])]
     texts = [text for text in expressions if text not in rows.columns]
     kinds = _resolved(pipeline, rows, texts) if texts else {}
     if panes.marks and {**dict(rows.dtypes), **kinds}[panes.marks] != "boolean":
@@ -100,14 +100,23 @@ class Action:
         inputs = [f"{self._sql(text)} AS {own}" for text, own in self._inputs.items()]
         marks = [f"coalesce({self._sql(panes.marks)}, false) AS {quote(_MARK)}"] if panes.marks else []
         row = [f"struct(*) AS {quote(spark_groups.ROW)}"] if self.keeps_late else []
-        return [*keys, *inputs, *marks, *row]
+        named = (spark_groups.START, spark_groups.END_)
+        own = [f"{self._moment(text)} AS {quote(name)}" for text, name in zip(panes.bounds, named, strict=False)]
+        return [*keys, *inputs, *marks, *row, *own]
 
     def _time(self) -> str:
-        column = quote(self.definition.panes.time)
+        panes = self.definition.panes
+        moment = self._moment(panes.time) if self._stamp is None else f"{self._stamp}L"
+        if panes.bounds:
+            start, end = map(self._moment, panes.bounds)
+            moment = f"IF({moment} >= {start} AND {moment} < {end}, {moment}, NULL)"
+        return f"{moment} AS {quote(_TIME)}"
+
+    def _moment(self, text: str) -> str:
+        value = self._sql(text)
         # Numbers so far out stand for no time, and a window around them would not fit a number.
-        integer_time = f"IF({column} BETWEEN -{_FARTHEST}L AND {_FARTHEST}L, CAST({column} AS BIGINT), NULL)"
-        expression = f"unix_millis({column})" if self.definition.unit == "ms" else integer_time
-        return f"{expression if self._stamp is None else f'{self._stamp}L'} AS {quote(_TIME)}"
+        number = f"IF({value} BETWEEN -{_FARTHEST}L AND {_FARTHEST}L, CAST({value} AS BIGINT), NULL)"
+        return f"unix_millis({value})" if self.definition.unit == "ms" else number
 
     @property
     def _stamp(self) -> int | None:
@@ -150,7 +159,7 @@ class Action:
         )
         times = spark_groups.cells(piece.column(_TIME)) if self._stamp is None else [self._stamp] * count
         marks = spark_groups.cells(piece.column(_MARK)) if panes.marks else [False] * count
-        return map(Row, keys, times, inputs, marks)
+        return map(Row, keys, times, inputs, marks, spark_groups.own_windows(panes, piece))
 
     def _late_setting(self) -> late_rows.LateRowContext:
         return late_rows.LateRowContext(self.definition, self.rows.schema, self.to.noted_before)
@@ -173,8 +182,6 @@ class Action:
         return nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks))
 
     def _grouped(self, values: Sequence[spark_groups.Aggregated]) -> DataFrame:
-        from pyspark.sql import functions as f
-
         # Aggregates of the user's own may ask for any column.
         all_columns = ["*"] if self.definition.by_spark else []
         selected = self.rows.selectExpr(*all_columns, *self._selected_columns(), self._time())
@@ -209,8 +216,6 @@ class Action:
 
 
 def _columns(values: Sequence[spark_groups.Aggregated]) -> list[Column]:
-    from pyspark.sql import functions as f
-
     columns = [column for value in values for column in value.columns]
     spark_columns = [f.expr(column) if isinstance(column, str) else column for column in columns]
     return [column.alias(f"{spark_groups.VALUE}{at}") for at, column in enumerate(spark_columns)]

@@ -17,7 +17,7 @@ from onceonly.spark import expression_check, frames
 from onceonly.spark.engine import QueryPlan
 from onceonly.windows import late_rows, spark_partials
 from onceonly.windows.epoch_step import Targets, WindowStepper
-from onceonly.windows.rules.assigners import Global, Sessions, wrong
+from onceonly.windows.rules.assigners import Custom, Global, Sessions, wrong
 from onceonly.windows.rules.spec import SENT, Definition, Windows, define
 from onceonly.windows.rules.state import pane_table
 from onceonly.windows.rules.values import Last, Max, Min
@@ -257,7 +257,7 @@ def _named_by(panes: Windows) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(panes.window, Global):
         return (), panes.keys  # both ends are null
     ends = ("window_start", "window_end")
-    return ends, (*panes.keys, *(ends if isinstance(panes.window, Sessions) else ends[:1]))
+    return ends, (*panes.keys, *(ends if isinstance(panes.window, Sessions | Custom) else ends[:1]))
 
 
 def _no_record(sink: str, problem: str) -> Exception:

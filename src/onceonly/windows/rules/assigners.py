@@ -1,4 +1,4 @@
-"""Window assigners: ``Tumbling``, ``Sliding``, ``Sessions`` and ``Global``.
+"""Window assigners: ``Tumbling``, ``Sliding``, ``Sessions``, ``Global`` and ``Custom``.
 
 All windows are half-open, ``[start, end)``, in milliseconds or integers. Ideas: the Dataflow model's window
 assignment (fixed, sliding, sessions) and Beam's global window.
@@ -197,7 +197,29 @@ class Global:
         return [(LEAST, END)]
 
 
-Window = Tumbling | Sliding | Sessions | Global
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """Windows of your own: a row names the one that it is in, as a bid its auction.
+
+    ``start`` and ``end`` are columns, or Spark SQL on one row, of the kind of ``time=``. A window holds the times of
+    its rows: a row with another time, or without a bound, is in no window. Idea: Streaming 102's custom windowing.
+    """
+
+    start: str
+    end: str
+
+    @property
+    def unit(self) -> Unit | None:
+        """No unit of its own."""
+        return None
+
+    @property
+    def spelled(self) -> list[Any]:
+        """Canonical form, equal for equal meaning."""
+        return ["custom", self.start, self.end]
+
+
+Window = Tumbling | Sliding | Sessions | Global | Custom
 
 
 def merged(spans: Iterable[Span]) -> list[tuple[Span, list[int]]]:

@@ -14,7 +14,19 @@ from typing import Literal
 
 from onceonly.errors import nearest, refuse
 from onceonly.windows.rules import json_values, triggers
-from onceonly.windows.rules.assigners import Global, Sessions, Size, Sliding, Tumbling, Window, length, unit_of, wrong
+from onceonly.windows.rules.assigners import (
+    Custom,
+    Global,
+    Sessions,
+    Size,
+    Sliding,
+    Span,
+    Tumbling,
+    Window,
+    length,
+    unit_of,
+    wrong,
+)
 from onceonly.windows.rules.triggers import AT_WATERMARK, AtMark, AtWatermark, Trigger, complete_trigger
 from onceonly.windows.rules.values import Aggregate, Fold, Last, Value
 from onceonly_checkpoints.epoch_time import END, ResultSchema, Unit
@@ -54,7 +66,7 @@ class Windows:
         aggregates: aggregates of the rows of a window, by the name of the result's column.
         time: event time of a row: an instant, or a whole number. ``"ingest"``: the moment at which its batch was
             planned, together with ``event_time="ingest"``.
-        window: ``Tumbling``, ``Sliding``, ``Sessions`` or ``Global``.
+        window: ``Tumbling``, ``Sliding``, ``Sessions``, ``Global`` or ``Custom``.
         trigger: when results are written. ``AtPeriod``, ``AtCount`` or ``AtMark`` alone is repeated.
         allowed_lateness: how long a window takes rows after the watermark passed its end. ``"unlimited"``: until the
             writer ends.
@@ -109,6 +121,11 @@ class Windows:
     def expressions(self) -> tuple[str, ...]:
         """Inputs of the values: columns, or Spark SQL on one row."""
         return tuple(dict.fromkeys(text for value in self.aggregates.values() for text in value.inputs))
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """Start and end of a row's window, if rows name theirs: columns, or Spark SQL on one row."""
+        return (self.window.start, self.window.end) if isinstance(self.window, Custom) else ()
 
     @property
     def marks(self) -> str | None:
@@ -172,9 +189,11 @@ def _check_choices(panes: Windows) -> None:
 
 
 def _check_shape(panes: Windows) -> None:
-    if not isinstance(panes.window, Tumbling | Sliding | Sessions | Global):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(panes.window, Tumbling | Sliding | Sessions | Global | Custom):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(
-            f"window={panes.window!r}", "it is none", 'give Tumbling("2 minutes"), Sliding, Sessions or Global()'
+            f"window={panes.window!r}",
+            "it is none",
+            'give Tumbling("2 minutes"), Sliding, Sessions, Global or Custom',
         )
     if not isinstance(panes.trigger, Trigger):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"trigger={panes.trigger!r}", "it is none", 'give one: AtWatermark(early=AtPeriod("1 minute"))')
@@ -237,6 +256,11 @@ class Definition:
         """Kinds of the results, in order."""
         return tuple(fold.kind for fold in self.folds)
 
+    def spans(self, time: int, own: Span | None = None) -> list[Span]:
+        """Return the windows of a row. ``own`` is the one that it names."""
+        window = self.panes.window
+        return [own or (time, time)] if isinstance(window, Custom) else window.of(time)
+
     def closes(self, end: int) -> int:
         """Return the noted time at which a window closes."""
         return min(end + self.lateness, END)
@@ -292,6 +316,11 @@ def define(panes: Windows, columns: Mapping[str, str], inputs: Mapping[str, str]
     """
     unit = _unit(panes, columns)
     _check_units(panes, unit)
+    for text in panes.bounds:
+        kind = columns.get(text) or (inputs or {}).get(text, "")
+        if panes.time == INGEST or kind not in (("timestamp",) if unit == "ms" else json_values.INTEGERS):
+            problem = f"Custom(...) names a bound by {text!r}, which is {kind or 'no column'}; time= is {panes.time!r}"
+            raise wrong(problem, "a bound is of the kind of time=, which is a column", "give both the same kind")
     named = {text: columns[text] if text in columns else (inputs or {}).get(text, "") for text in panes.expressions}
     for text, kind in named.items():
         if not kind:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from onceonly.windows.rules import json_values, triggers
-from onceonly.windows.rules.assigners import LEAST, merged
+from onceonly.windows.rules.assigners import LEAST, Span, merged
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.spec import Definition
 from onceonly.windows.rules.state import (
@@ -289,12 +289,14 @@ class Row(NamedTuple):
         time: in the unit of the definition, or ``None`` without one.
         inputs: values of ``Windows.expressions``, in order.
         mark: whether the condition of ``AtMark`` is true.
+        own: the window that the row names, for ``Custom``.
     """
 
     key: Sequence[Any]
     time: int | None
     inputs: Sequence[Any]
     mark: bool = False
+    own: Span | None = None
 
 
 def key_text(definition: Definition, key: Sequence[Any]) -> str:
@@ -311,7 +313,7 @@ def partials_of(definition: Definition, rows: Iterable[Row]) -> list[Partial]:
         if row.time is None:
             continue
         key = key_text(definition, row.key)
-        for start, end in definition.panes.window.of(row.time):
+        for start, end in definition.spans(row.time, row.own):
             window_sum = sums.setdefault(WindowKey(key, start, end), _Sum([None] * len(takes), row.time, row.time))
             window_sum.add(definition, takes, row, row.time)
     partials = [total.partial(window_key) for window_key, total in sums.items()]
