@@ -79,6 +79,7 @@ FITS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"size": "1 minute"} for name in ("Tumbling", "FixedWindows")},
     "Sliding": {"size": "2 minutes", "every": "1 minute"},
     "Sessions": {"gap": "1 minute"},
+    "Custom": {"start": "a", "end": "b"},
     **{name: {"column": "a"} for name in ("CountDistinct", "ApproxCountDistinct", "Sum", "Min", "Max", "Mean")},
     "Last": {"column": "a", "by": "b"},
     "Windows": {"key": "a", "aggregates": {"s": Sum("a")}, "time": "at", "window": Tumbling("1 minute")},
