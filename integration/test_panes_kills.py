@@ -6,7 +6,7 @@ import json
 import os
 import random
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tests.panes.oracle import Epoch, Fixed, Oracle, Row, Rules, Sessions
 
 from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
+from onceonly.protocol import Sink
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.postgres import PostgresSink
 
@@ -127,7 +128,9 @@ def test_no_kill_shows_a_pane_twice_or_not_at_all(any_postgres: Any, tmp_path: P
     late = come_too_late(files)
     assert len(late) == dropped
     assert sorted(pg.says("select _epoch, id, word, window_start, horizon from too_late")) == late
-    proven(pg, delta, dropped)
+    rows = PostgresSink(pg.dsn, table=TABLE)
+    too_late = PostgresSink(pg.dsn, table="too_late")
+    proven(pg.dsn, [rows, delta.sink(), too_late, rows.window_store(separate=True)], dropped)
 
 
 def _shown(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -135,16 +138,15 @@ def _shown(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["word"], row["window_start"], row["total"], row["sign"], row["timing"], number
 
 
-def proven(pg: PostgresTarget, delta: DeltaTarget, dropped: int) -> None:
+def proven(where: str, sinks: Sequence[Sink], dropped: int) -> None:
     """Demand that every sink was audited, and that epochs say how many rows came too late."""
-    rows = PostgresSink(pg.dsn, table=TABLE)
-    keeper, late = rows.window_store(separate=True), PostgresSink(pg.dsn, table="too_late")
-    ledger = SqlLedger(pg.dsn)
-    ledger.open()
-    found = audit(ledger, "scores", [rows, delta.sink(), late, keeper])
-    epochs = [record.epoch for record in ledger.epochs("scores")]
-    for one in (rows, keeper, late, ledger):
-        one.close()
+    with ExitStack() as held:
+        ledger = held.enter_context(closing(SqlLedger(where)))
+        ledger.open()
+        for sink in sinks:
+            held.callback(sink.close)
+        found = audit(ledger, "scores", sinks)
+        epochs = [record.epoch for record in ledger.epochs("scores")]
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     assert [epoch.number for epoch in epochs] == [*range(1, FILES + 1)]
     assert sum(epoch.windows.dropped for epoch in epochs if epoch.windows) == dropped
@@ -171,15 +173,9 @@ def test_no_kill_shows_a_result_twice_or_not_at_all_where_state_is_in_delta(
     in_lake = [_shown(row) for row in delta.table.to_pyarrow_table().to_pylist()]
     assert sorted(in_lake, key=str) == sorted((row[1:] for row in panes), key=str)
     assert len(keeper.rows("body")) == still_open
-    with closing(SqlLedger(where)) as ledger:
-        ledger.open()
-        state = delta.sink().window_store(separate=True)
-        assert state is not None
-        found = audit(ledger, "scores", [delta.sink(), state])
-        epochs = [record.epoch for record in ledger.epochs("scores")]
-    assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
-    assert [epoch.number for epoch in epochs] == [*range(1, FILES + 1)]
-    assert sum(epoch.windows.dropped for epoch in epochs if epoch.windows) == dropped
+    state = delta.sink().window_store(separate=True)
+    assert state is not None
+    proven(where, [delta.sink(), state], dropped)
 
 
 # ---- into a topic

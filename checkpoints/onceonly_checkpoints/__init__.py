@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 
-def on_demand(package: str, modules: Mapping[str, str] = {}) -> Callable[[str], Any]:
+def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a package, which imports the module of a name once it is asked for.
 
     Executors unpickle functions of a package. They must not pay for what only the driver needs.

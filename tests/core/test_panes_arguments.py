@@ -168,6 +168,10 @@ def test_state_needs_a_sink_that_can_be_asked_for_it(sinks: tuple[Any, ...]) -> 
         exactly_once(*sinks, event_time=TIME, windows=panes())
     assert refused.value.code == "E143"
     assert "none of the sinks can hold windows" in str(refused.value)
+    assert 'state_sink=DeltaSink("/lake/scores_state")' in refused.value.remedy
+    records = ["team AS key", "to_json(struct(*)) AS value"]
+    named = panes(records=records, state_sink=DeltaSink("/lake/scores_state"))
+    assert "state in delta:scores_state" in exactly_once(*sinks, event_time=TIME, windows=named).explain()
 
 
 def test_the_way_out_of_a_missing_keeper_is_taken() -> None:

@@ -37,8 +37,8 @@ from onceonly_checkpoints.epoch_time import END
 @pytest.mark.parametrize(
     ("own", "problem"),
     [
-        (Custom("number", "at"), "names a bound by 'at', which is timestamp; time= is 'number'"),
-        (Custom("opens", "number"), "names a bound by 'opens', which is no column"),
+        (Custom("number", "at"), "bounds of a window are bigint and timestamp, and time='number' counts in 'integer'"),
+        (Custom("opens", "number"), "'opens', and the rows have no such column"),
     ],
 )
 def test_a_bound_is_of_the_kind_of_time(own: Custom, problem: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.protocol.capabilities import StateWanted
+from onceonly_checkpoints.install import hint
 from onceonly_lab.conformance.claims_window_state import Holder, StateRowCase
 from onceonly_lab.conformance.scenario import PIPELINE
 from onceonly_sinks.delta import DeltaSink, DeltaTuning
@@ -56,6 +59,31 @@ def test_whoever_else_adds_a_window_stops_the_query(keeper: DeltaSink, tmp_path:
         driver.asks(StateWanted(wake_time=5))
     with pytest.raises(OnceOnlyError, match="ONCE-E209"):
         driver.writes(LATER)
+
+
+def test_a_file_of_state_that_is_gone_stops_the_query_by_name(keeper: DeltaSink, tmp_path: Path) -> None:
+    driver = Holder(keeper, 1)
+    driver.writes(SOON)
+    for path in (tmp_path / "scores_state").glob("*.parquet"):
+        path.unlink()
+    for asked in (lambda: driver.asks(StateWanted(wake_time=99)), lambda: keeper.count_windows(1)):
+        with pytest.raises(OnceOnlyError, match=r"ONCE-E508[\s\S]*delta:scores_state[\s\S]*restore it from a backup"):
+            asked()
+
+
+def test_a_missing_deltalake_is_named_when_the_sink_is_asked_for() -> None:
+    program = """
+import sys
+sys.modules["deltalake"] = None
+from onceonly.errors import ConfigurationError
+from onceonly_sinks.delta import with_delta
+try:
+    from onceonly_sinks.delta import DeltaSink
+except ConfigurationError as error:
+    print(error.code, error.remedy)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"E108 install its extra: {hint('delta')}")
 
 
 def test_windows_that_stay_open_do_not_make_a_file_of_each_epoch(keeper: DeltaSink, tmp_path: Path) -> None:

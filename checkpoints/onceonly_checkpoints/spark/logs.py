@@ -147,6 +147,7 @@ def newest_entry(storage: Readable, source: str) -> int:
 
 
 def _holder(storage: Readable, directory: str, number: int) -> tuple[str, int]:
+    """The smallest file that holds a log offset, and the last log offset it holds."""
     for name in (str(number), f"{number}{COMPACT}"):
         if storage.exists(f"{directory}/{name}"):
             return f"{directory}/{name}", number

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceonly.errors import refuse
 from onceonly_checkpoints import on_demand
 
 if TYPE_CHECKING:
@@ -27,4 +26,8 @@ def __getattr__(name: str) -> object:
     try:
         return _find(name)
     except ModuleNotFoundError as missing:  # all but a session's need deltalake
-        raise refuse("E108", what="DeltaSink", package=missing.name, extra="delta") from missing
+        from onceonly.protocol.registry import is_ours, needs_extra
+
+        if is_ours(missing):
+            raise
+        raise needs_extra(missing, "DeltaSink", "delta") from missing

@@ -178,23 +178,18 @@ class DeltaSink(
         """
         from onceonly_sinks.delta import window_state
 
-        if separate:
-            if self._root is None:
-                return None
-            return self._for_state(f"{self._root.rstrip('/')}{window_state.SUFFIX}", None)
-        settings = self._settings
-        if settings.merge or settings.epoch_column or settings.partition_by or settings.grows:
+        target, settings = self._root or self._target, self._settings
+        if separate and self._root is None:
+            return None
+        if not separate and (settings.merge or settings.epoch_column or settings.partition_by or settings.grows):
             problem = f"{self._id} was given options of its table"
             remedy = f"give the table alone: state_sink=DeltaSink({self._target!r})"
             raise refuse("E143", problem=problem, next=remedy)
-        return self._for_state(self._root or self._target, self._id if self.named else None)
-
-    def _for_state(self, target: str, id_: str | None) -> Self:
         made = type(self)(
-            target,
+            f"{target.rstrip('/')}{window_state.SUFFIX}" if separate else target,
             key=STATE_KEY,
             delete_flag=GONE,
-            id=id_,
+            id=self._id if self.named and not separate else None,
             storage_options=self._options,
             external_changes="nothing",
             tuning=replace(self._tuning, epoch_column=CHANGED),

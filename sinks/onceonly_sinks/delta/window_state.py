@@ -7,11 +7,12 @@ unmoved head.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from onceonly.errors import refuse
 from onceonly.protocol.capabilities import CHANGED, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly.protocol.guard import check_recalled
 from onceonly_sinks.delta.columns import is_placeholder
@@ -39,8 +40,7 @@ def recall(table: Table, request: StateWanted, as_of: AsOf) -> list[StateRow]:
 
 def count(table: Table, since: int) -> int:
     """Number of open windows, from rows of epoch ``since`` and later."""
-    rows = _rows(table)
-    return rows.count_rows(filter=_counts(since)) if rows else 0
+    return sum(batch.num_rows for batch in _batches(table, since, None))
 
 
 def open_windows(table: Table, since: int, key: str | None, limit: int | None) -> Iterator[OpenWindow]:
@@ -57,20 +57,15 @@ _PAGE = 1000
 """Rows that become objects at once."""
 
 
-def _rows(table: Table) -> Any:
-    """The newest version's rows as a dataset. ``None`` for a table without state."""
-    handle = table.refreshed()
-    return None if handle is None or is_placeholder(table.columns) else dataset(table, handle)
-
-
 def _batches(table: Table, since: int, wanted: Any) -> Iterator[pa.RecordBatch]:
-    """Rows that count, of those the wanted ones. ``None``: all."""
-    if rows := _rows(table):
-        for batch in rows.to_batches(filter=_counts(since)):
+    """Rows of the newest version that count, of those the wanted ones. ``None``: all."""
+    handle, epoch = table.refreshed(), cast("Any", ds.field(CHANGED))
+    if handle is None or is_placeholder(table.columns):
+        return
+    try:
+        for batch in dataset(table, handle).to_batches(filter=(epoch >= since) | epoch.is_null()):
             # Not by the scan: a merge by deltalake leaves files of string views, which Arrow compares with no text.
             yield batch if wanted is None else batch.filter(wanted)
-
-
-def _counts(since: int) -> Any:
-    epoch: Any = ds.field(CHANGED)
-    return (epoch >= since) | epoch.is_null()
+    except FileNotFoundError as error:
+        reason, cause = "a data file with window state is gone", "another program or VACUUM removed it"
+        raise refuse("E508", sink=table.sink, reason=reason, cause=cause, next="restore it from a backup") from error

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MemorySink", "MemoryStore"]
 __dir__ = [*__all__, "__version__"].copy
-__getattr__ = on_demand(__name__)
+__getattr__ = on_demand(__name__, {})
 
 _READERS = "read through the sink object (table(), rows()) in the same process; the rows end with the process"
 

@@ -40,8 +40,8 @@ STATE_KEY = ("key", "start", "stop")
 """Columns of a row of state that name its window. Others are ``body``, ``wake_clock``, ``wake_time`` and ``bucket``."""
 
 CHANGED, SIGN = "_epoch", "_sign"
-"""Columns of :meth:`ReadsRows.read_changes`, and a row's epoch in a table of ours. A table of window results has a
-``sign``."""
+"""Columns of :meth:`ReadsRows.read_changes`, the first also of a row of state. They begin with ``_``, as a table of
+window results has a ``sign``."""
 
 GONE = "gone"
 """Column of a batch of state, and of no target: a row with true removes its window."""

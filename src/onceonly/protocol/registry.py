@@ -93,6 +93,12 @@ def is_ours(missing: ModuleNotFoundError) -> bool:
     return (missing.name or "").partition(".")[0] in _PACKAGES
 
 
+def needs_extra(missing: ModuleNotFoundError, what: str, kind: str) -> Exception:
+    """E108: ``what`` needs a module that an extra installs, by default that of the kind of sink."""
+    package = (missing.name or "").partition(".")[0]
+    return refuse("E108", what=what, package=package, extra=_EXTRAS.get(package, kind))
+
+
 _PACKAGES = frozenset({"onceonly_checkpoints", "onceonly", "onceonly_sinks", "onceonly_lab"})
 
 
@@ -102,9 +108,7 @@ def _load(point: EntryPoint) -> type[Sink]:
     except ModuleNotFoundError as missing:
         if is_ours(missing):
             raise
-        package = (missing.name or "").partition(".")[0]
-        extra = _EXTRAS.get(package, point.name)
-        raise refuse("E108", what=f"A {point.name} sink", package=package, extra=extra) from missing
+        raise needs_extra(missing, f"A {point.name} sink", point.name) from missing
 
 
 def sink_class(kind: str) -> type[Sink]:

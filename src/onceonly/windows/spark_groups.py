@@ -188,7 +188,7 @@ def _last(columns: Sequence[str], of: Sequence[str]) -> Aggregated:
 
 KEY, VALUE = "onceonly key ", "onceonly value "
 ROWS, MARKS, FIRST, LAST, LATE, ROW = (f"onceonly {name}" for name in ("rows", "marks", "first", "last", "late", "row"))
-START, END_ = "onceonly start", "onceonly end"
+OWN_START, OWN_END = "onceonly start", "onceonly end"
 """Columns of groups; those of keys and values end in a number."""
 
 
@@ -210,11 +210,11 @@ class Groups:
         firsts, lasts, rows = (cells(piece.column(name)) for name in (FIRST, LAST, ROWS))
         self._count(rows, firsts, lasts, cells(piece.column(LATE)))
         keys = [cells(piece.column(f"{KEY}{at}")) for at in range(len(self._is.key_kinds))]
-        measures = zip(own_windows(self._is.panes, piece), rows, cells(piece.column(MARKS)), firsts, lasts, strict=True)
-        for key, values, measure in zip(side_by_side(keys, len(rows)), self._read(piece), measures, strict=True):
-            own, *counts = measure
-            if counts[2] is not None:
-                self._slices.setdefault(key, []).append(Partial(WindowKey("", *own), values, *counts))
+        measures = zip(rows, cells(piece.column(MARKS)), firsts, lasts, strict=True)
+        columns = side_by_side(keys, len(rows)), self._read(piece), own_windows(self._is.panes, piece), measures
+        for key, values, own, measure in zip(*columns, strict=True):
+            if measure[2] is not None:
+                self._slices.setdefault(key, []).append(Partial(WindowKey("", *own), values, *measure))
 
     def late(self, piece: pa.RecordBatch) -> late_rows.RowGroup:
         """Return the groups of a piece with rows that may be late."""
@@ -277,7 +277,7 @@ def own_windows(panes: Windows, piece: pa.RecordBatch) -> Sequence[Any]:
     """Return the windows that rows or groups of a piece name, if they name theirs."""
     if not panes.bounds:
         return [_NOWHERE[1:]] * piece.num_rows
-    return side_by_side([cells(piece.column(START)), cells(piece.column(END_))], piece.num_rows)
+    return side_by_side([cells(piece.column(OWN_START)), cells(piece.column(OWN_END))], piece.num_rows)
 
 
 def _numbers(at: Sequence[int]) -> pa.Array[Any]:
@@ -309,7 +309,7 @@ def sliced(window: Window, rows: DataFrame, time: str, keys: Sequence[str]) -> t
     a column of ``bigint``, quoted as the keys are.
     """
     if isinstance(window, Custom):
-        own = [quote(START), quote(END_)]
+        own = [quote(OWN_START), quote(OWN_END)]
         return _keyless(rows, time, [*keys, *own]), own
     if isinstance(window, Sessions):
         spread = f"IF({time} IS NULL, spark_partition_id(), -1) AS {quote(NOWHERE)}"

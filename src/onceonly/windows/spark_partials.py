@@ -100,7 +100,7 @@ class Action:
         inputs = [f"{self._sql(text)} AS {own}" for text, own in self._inputs.items()]
         marks = [f"coalesce({self._sql(panes.marks)}, false) AS {quote(_MARK)}"] if panes.marks else []
         row = [f"struct(*) AS {quote(spark_groups.ROW)}"] if self.keeps_late else []
-        named = (spark_groups.START, spark_groups.END_)
+        named = (spark_groups.OWN_START, spark_groups.OWN_END)
         own = [f"{self._moment(text)} AS {quote(name)}" for text, name in zip(panes.bounds, named, strict=False)]
         return [*keys, *inputs, *marks, *row, *own]
 

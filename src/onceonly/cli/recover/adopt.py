@@ -135,6 +135,7 @@ def _spelled(moves: SourceOffsets | None, end: SourceOffsets | None, *, explicit
 
 
 def _named(connection: Connection, typed: Typed, stop: Stop | None, end: SourceOffsets | None) -> Adoption:
+    """What was typed, if it names exactly what stops the pipeline."""
     expected = acceptance.applicable(typed.kind, stop, end)
     if expected is None:
         raise not_applicable(connection.pipeline, typed.kind)

@@ -222,6 +222,7 @@ def _unseen(text: PlanText, sources: Sequence[spark_engine.Source]) -> tuple[str
 def _source(
     df: DataFrame, id_: str, offset: str | None, text: PlanText, checkpoint_files: Readable
 ) -> spark_engine.Source:
+    """Identify a source by its offset, else by its own files in the checkpoint."""
     if offsets.log_offset(offset) is not None or (offset is None and _keeps_files(checkpoint_files, id_)):
         # No text of a running query names its directory. Its log names the files, which are compared by their paths.
         return spark_engine.Source(id_, _FILES, _FILES, passes_over=spark_engine.passes_over(df, {}))

@@ -259,7 +259,9 @@ class Definition:
     def spans(self, time: int, own: Span | None = None) -> list[Span]:
         """Return the windows of a row. ``own`` is the one that it names."""
         window = self.panes.window
-        return [own or (time, time)] if isinstance(window, Custom) else window.of(time)
+        if isinstance(window, Custom):
+            return [own] if own else []
+        return window.of(time)
 
     def closes(self, end: int) -> int:
         """Return the noted time at which a window closes."""
@@ -316,18 +318,24 @@ def define(panes: Windows, columns: Mapping[str, str], inputs: Mapping[str, str]
     """
     unit = _unit(panes, columns)
     _check_units(panes, unit)
-    for text in panes.bounds:
-        kind = columns.get(text) or (inputs or {}).get(text, "")
-        if panes.time == INGEST or kind not in (("timestamp",) if unit == "ms" else json_values.INTEGERS):
-            problem = f"Custom(...) names a bound by {text!r}, which is {kind or 'no column'}; time= is {panes.time!r}"
-            raise wrong(problem, "a bound is of the kind of time=, which is a column", "give both the same kind")
-    named = {text: columns[text] if text in columns else (inputs or {}).get(text, "") for text in panes.expressions}
+    texts = (*panes.expressions, *panes.bounds)
+    named = {text: columns[text] if text in columns else (inputs or {}).get(text, "") for text in texts}
     for text, kind in named.items():
         if not kind:
-            raise _missing("a value takes", text, columns)
+            raise _missing("a window begins or ends at" if text in panes.bounds else "a value takes", text, columns)
+    _check_bounds(panes, unit, [named[text] for text in panes.bounds], stamped=panes.time not in columns)
     folds = [value.over(name, [named[text] for text in value.inputs]) for name, value in panes.aggregates.items()]
     keys = tuple(_key(name, columns) for name in panes.keys)
     return Definition(panes, unit, keys, named, tuple(folds), _lateness(panes))
+
+
+def _check_bounds(panes: Windows, unit: Unit, kinds: Sequence[str], *, stamped: bool) -> None:
+    if kinds and stamped:
+        problem = f"a window that rows name, with time={INGEST!r}"
+        raise wrong(problem, "all rows of a batch have one time", "give time= a column of the rows")
+    if not set(kinds) <= ({"timestamp"} if unit == "ms" else set(json_values.INTEGERS)):
+        problem = f"bounds of a window are {' and '.join(kinds)}, and time={panes.time!r} counts in {unit!r}"
+        raise wrong(problem, "they are of two kinds", "cast the bounds to the kind of time=, in the SQL of Custom")
 
 
 def _lateness(panes: Windows) -> int:
