@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 from integration.servers import KafkaAddress
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from tests.kafka_client import put
 
 from onceonly import Storage, exactly_once
 from onceonly.api import run_state
@@ -191,10 +191,7 @@ class Topic:
         self.servers, self.topic, self._ids = kafka.servers, kafka.topic(name), itertools.count()
 
     def put(self, batches: int) -> None:
-        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
-        for number in itertools.islice(self._ids, batches * ROWS):
-            producer.produce(self.topic, str(number).encode())
-        producer.flush(30)
+        put(self.servers, self.topic, itertools.islice(self._ids, batches * ROWS))
 
     def source(self, spark: SparkSession) -> DataFrame:
         options = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic, "startingOffsets": "earliest"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka import Producer
 from integration.printed import command, obey
 from integration.printed import run as run_command
 from integration.processes import until
@@ -14,7 +13,7 @@ from integration.targets import ids
 from integration.test_float_lineage import ROCKS
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
-from tests.kafka_client import more_partitions
+from tests.kafka_client import more_partitions, put
 
 from onceonly import EventTime, Storage, exactly_once
 from onceonly_checkpoints import chain
@@ -22,17 +21,10 @@ from onceonly_checkpoints import chain
 pytestmark = pytest.mark.spark
 
 
-def send(servers: str, topic: str, values: range, partitions: int) -> None:
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
-    for value in values:
-        producer.produce(topic, str(value).encode(), partition=value % partitions)
-    assert producer.flush(30) == 0
-
-
 @pytest.mark.kafka
 def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(spark, any_kafka, sink, ledger, tmp_path):
     topic = any_kafka.topic(f"growing-{tmp_path.name}"[:60], partitions=2)
-    send(any_kafka.servers, topic, range(10), 2)
+    put(any_kafka.servers, topic, range(10), lambda value: value % 2)
     asked = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
     rows = spark.readStream.format("kafka").options(**asked).load()
     number = rows.select(f.col("value").cast("string").cast("bigint").alias("id"))
@@ -42,7 +34,7 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
     try:
         until(lambda: len(sink.rows()) == 10, "the rows of two partitions are written")
         more_partitions(any_kafka.servers, topic, 4)
-        send(any_kafka.servers, topic, range(10, 30), 4)
+        put(any_kafka.servers, topic, range(10, 30), lambda value: value % 4)
         until(lambda: len(sink.rows()) >= 30, "the rows of four partitions are written")
     finally:
         query.stop()
@@ -57,8 +49,8 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
 @pytest.mark.kafka
 def test_a_topic_that_is_retired_is_said_and_accepted_without_a_row_twice(spark, any_kafka, pg, tmp_path):
     a, b = (any_kafka.topic(f"{name}-{tmp_path.name}"[:60]) for name in ("a", "b"))
-    send(any_kafka.servers, a, range(3), 1)
-    send(any_kafka.servers, b, range(3, 5), 1)
+    put(any_kafka.servers, a, range(3))
+    put(any_kafka.servers, b, range(3, 5))
 
     def run(checkpoint: str, topics: str, start: str) -> None:
         asked = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topics, "startingOffsets": start}
@@ -70,7 +62,7 @@ def test_a_topic_that_is_retired_is_said_and_accepted_without_a_row_twice(spark,
         ).start().awaitTermination()
 
     run("both", f"{a},{b}", "earliest")
-    send(any_kafka.servers, b, range(5, 7), 1)
+    put(any_kafka.servers, b, range(5, 7))
     with pytest.raises(StreamingQueryException) as stopped:
         run("one", b, json.dumps({b: {"0": 2}}))
     said = str(stopped.value)
@@ -90,7 +82,7 @@ def test_old_rows_of_a_partition_that_appears_are_late_and_counted_and_time_goes
     spark, any_kafka, sink, ledger, tmp_path
 ):
     topic = any_kafka.topic("appearing", partitions=2)
-    send(any_kafka.servers, topic, range(10), 2)
+    put(any_kafka.servers, topic, range(10), lambda value: value % 2)
     asked = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
 
     def run() -> None:
@@ -105,10 +97,7 @@ def test_old_rows_of_a_partition_that_appears_are_late_and_counted_and_time_goes
     run()
     more_partitions(any_kafka.servers, topic, 3)
     run()  # an empty partition says nothing
-    producer = Producer({"bootstrap.servers": any_kafka.servers, "log_level": 0})
-    for value in (3, 7, 8, 12):
-        producer.produce(topic, str(value).encode(), partition=2)
-    assert producer.flush(30) == 0
+    put(any_kafka.servers, topic, (3, 7, 8, 12), lambda _: 2)
     run()
     first, *_, last = [record.epoch for record in ledger.epochs("orders")]
     assert '"2":' not in str(first.written.end)

@@ -6,10 +6,11 @@ import json
 import time
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 from integration.processes import was_killed
 from integration.stage import Inbox, Scene
 from pyspark.sql import functions as f
+from tests.kafka_client import put
 from tests.openlineage import Receiver, Schema
 from typer.testing import CliRunner
 
@@ -172,10 +173,7 @@ def test_no_epoch_waits_for_a_receiver_that_hangs(stream, sink, ledger, receiver
 @pytest.mark.kafka
 def test_a_topic_is_named_by_its_brokers_and_a_topic_can_be_the_receiver(spark, tmp_path, any_kafka, ledger, delta):
     source, catalogue = any_kafka.topic("source", partitions=2), any_kafka.topic("catalogue")
-    producer = Producer({"bootstrap.servers": any_kafka.servers, "log_level": 0})
-    for value in range(5):
-        producer.produce(source, str(value).encode(), partition=value % 2)
-    assert producer.flush(30) == 0
+    put(any_kafka.servers, source, range(5), lambda value: value % 2)
     options = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": source, "startingOffsets": "earliest"}
     rows = spark.readStream.format("kafka").options(**options).load().selectExpr("CAST(value AS STRING) AS word")
     settings = {"type": "kafka", "topic": catalogue, "config": {"bootstrap.servers": any_kafka.servers}}

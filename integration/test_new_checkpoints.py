@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from deltalake import DeltaTable
 from integration.printed import obey, run
 from integration.servers import KafkaAddress
@@ -16,6 +15,7 @@ from integration.targets import DeltaTarget
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from tests.kafka_client import put
 
 from onceonly import Storage, exactly_once
 from onceonly.api import run_state
@@ -34,10 +34,7 @@ class Job:
         self.stateful = False
 
     def send(self, ids: range) -> Job:
-        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
-        for number in ids:
-            producer.produce(self.topic, str(number).encode(), partition=0)
-        producer.flush(30)
+        put(self.servers, self.topic, ids)
         return self
 
     def start(self, starting: str = "earliest") -> str:

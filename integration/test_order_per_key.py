@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from integration.jobs import Job
 from integration.processes import Drivers, until, was_killed
@@ -24,6 +23,7 @@ from integration.targets import PostgresTarget
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.core.stories import epochs
+from tests.kafka_client import put
 from tests.sinks.kafka_harness import values as committed_values
 
 from onceonly import Output, Storage, exactly_once
@@ -133,10 +133,7 @@ def test_an_identity_column_counts_appended_rows_in_their_order(
 def read(spark: SparkSession, any_kafka: KafkaAddress, tmp_path: Path) -> Callable[..., DataFrame]:
     """A topic of two partitions, each read by several tasks."""
     source = any_kafka.topic(f"source-{tmp_path.name}"[:60], partitions=2)
-    producer = Producer({"bootstrap.servers": any_kafka.servers})
-    for number in range(6_000):
-        producer.produce(source, str(number), key=str(number % KEYS), partition=number % 2)
-    producer.flush()
+    put(any_kafka.servers, source, range(6_000), lambda number: number % 2, lambda number: str(number % KEYS))
 
     def stream(**options: str) -> DataFrame:
         reader = spark.readStream.format("kafka").options(

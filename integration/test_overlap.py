@@ -11,12 +11,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from integration.servers import KafkaAddress
 from integration.streams import FileStream
 from integration.targets import events, ids
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from tests.kafka_client import put
 
 from onceonly import Recovery, Storage, exactly_once, faults
 from onceonly.faults import Point
@@ -229,10 +230,7 @@ class Topic:
         self.name = kafka.topic(root.name[:40], partitions=2)
 
     def send(self, values: range) -> Topic:
-        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
-        for value in values:
-            producer.produce(self.name, str(value).encode(), partition=value % 2)
-        assert producer.flush(30) == 0
+        put(self.servers, self.name, values, lambda value: value % 2)
         return self
 
     def run(self, write: Callable[[DataFrame, int], None], **options: object) -> str:

@@ -1,9 +1,9 @@
-"""The few sentences that tests say to a broker: commit a transaction, wait until all is decided, read."""
+"""The few sentences that tests say to a broker: put rows, commit a transaction, wait until all is decided, read."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
@@ -35,6 +35,21 @@ def send(producer: Producer, topic: str, *values: str) -> None:
     for value in values:
         producer.produce(topic, value.encode())
     producer.flush(_PATIENCE_S)
+
+
+def put(
+    servers: str,
+    topic: str,
+    numbers: Iterable[int],
+    partition: Callable[[int], int] = lambda number: 0,
+    key: Callable[[int], str | None] = lambda number: None,
+) -> None:
+    """Append these numbers once each and in this order, whatever the client has to send again."""
+    # Without idempotence, a batch that a new topic's leader turns away is sent again behind the next one.
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **_QUIET})
+    for number in numbers:
+        producer.produce(topic, str(number), key(number), partition(number))
+    assert producer.flush(_PATIENCE_S) == 0
 
 
 def ends(servers: str, topic: str) -> tuple[int, int]:

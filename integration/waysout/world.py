@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from integration.processes import until
@@ -25,6 +24,7 @@ from integration.servers import KafkaAddress
 from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from tests.kafka_client import put
 
 from onceonly import Recovery, Storage, exactly_once
 from onceonly.api import run_state
@@ -192,10 +192,7 @@ class Topic:
         self._sent: list[int] = []
 
     def receive(self, ids: Sequence[int]) -> None:
-        producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
-        for number in ids:
-            producer.produce(self.name, str(number).encode(), partition=0)
-        assert producer.flush(30) == 0
+        put(self._servers, self.name, ids)
         self._sent.extend(ids)
 
     def make_again(self, first: int = 0) -> None:
