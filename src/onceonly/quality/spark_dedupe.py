@@ -11,6 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, Observation, Window
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
 from onceonly.protocol.batch import AsOf
 from onceonly.protocol.capabilities import AT, ID, Lookup
 from onceonly.quality.spark_outputs import Checking, DividedBatch, OutputSpec, ResolvedOutput, Tally, tally
@@ -20,9 +26,6 @@ from onceonly_checkpoints.digests import SEEN_IDS, Digest, OutputDigest, column_
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, Observation
-    from pyspark.sql.types import DataType
 
 
 # ---- Row id for deduplication: sixteen bytes of a hash over its text.
@@ -34,8 +37,6 @@ def id_of(rows: DataFrame, key: Sequence[str]) -> Column:
     A cryptographic hash of its text: a producer that chooses ids cannot make two of them collide. The text is that of
     the value and not of its type, so a column may become wider. ``NoText``: values of a type have several texts.
     """
-    from pyspark.sql import functions as f
-
     parts = rows.select(*[f.expr(expression).alias(str(at)) for at, expression in enumerate(key)]).schema.fields
     texts = [_text(part.dataType, expression) for expression, part in zip(key, parts, strict=True)]
     # With its length before it, a part ends in one place only: ("a", "bc") is not ("ab", "c").
@@ -52,10 +53,7 @@ class NoText(TypeError):
         self.part = part
 
 
-def _text(kind: DataType, expression: str) -> Column:
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
+def _text(kind: t.DataType, expression: str) -> Column:
     column = f.expr(expression)
     match kind:
         case t.StringType() | t.IntegralType() | t.DecimalType() | t.BooleanType() | t.TimestampNTZType():
@@ -108,9 +106,6 @@ def judge(pieces: Sequence[pa.RecordBatch], hashing: digest.HashingRows, lookup:
 
     ``hashing`` omits the columns that are computed of a row. ``DestinationError``: the store of ids does not answer.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     ids = _joined(_ids(piece) for piece in pieces)
     hashes = [hashing(piece) for piece in pieces]
     numbers = _joined(piece_hashes.to_pylist() for piece_hashes in hashes)
@@ -127,8 +122,6 @@ def judge(pieces: Sequence[pa.RecordBatch], hashing: digest.HashingRows, lookup:
 
 
 def _ids(piece: pa.RecordBatch) -> Sequence[bytes | None]:
-    import pyarrow.compute as pc
-
     # Unlike a structure's own parts, these are null where it is.
     id_array: Any = pc.struct_field(piece.column(column_of(SEEN_IDS)), [ID])
     listed: list[bytes | None] = id_array.to_pylist()
@@ -178,8 +171,6 @@ class DedupeConfig:
 
 
 def _clock(clock_ms: int) -> Column:
-    from pyspark.sql import functions as f
-
     return f.timestamp_millis(f.lit(clock_ms)).alias(AT)
 
 
@@ -269,9 +260,6 @@ class DedupingBatch(DividedBatch):
 
     def _without_repeats(self, lookup: Lookup) -> tuple[DataFrame, Observation]:
         """Return the rows of one attempt, and counts taken before any is dropped."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
         wide, names = self._df, self._df.columns
         id_ = f.col(digest.quote(column_of(SEEN_IDS))).getField(ID)
         hashed = digest.row_hash(self._rows.schema, self._leave_out)
@@ -294,16 +282,11 @@ def _at(output: ResolvedOutput, clock_ms: int) -> ResolvedOutput:
 
 
 def _own(name: str) -> Column:
-    from pyspark.sql import functions as f
-
     return f.col(digest.quote(name))
 
 
 def _placed(rows: DataFrame, tasks: int) -> DataFrame:
     """Number the rows of each id from 1, by hash, since rows of a replay come in another order."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     # Rows without an id are nobody's repetition, and may be many: one task must not have them all.
     spread = rows.select("*", f.coalesce(_own(_ID), f.unhex(f.hex(_own(_HASH)))).alias(_MEETS))
     repartitioned = spread.repartition(tasks, _own(_MEETS))
@@ -314,7 +297,6 @@ def _placed(rows: DataFrame, tasks: int) -> DataFrame:
 def _asking(lookup: Lookup) -> Callable[[Column], Column]:
     """Return a function that looks ids up as a column. A null id is unknown."""
     import pandas as pd
-    from pyspark.sql import functions as f
 
     def are_recorded(pieces: Iterator[pd.Series[Any]]) -> Iterator[pd.Series[Any]]:
         import pandas as pd

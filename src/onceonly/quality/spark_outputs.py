@@ -15,6 +15,14 @@ from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column as Column  # noqa: PLC0414  for those who see no PySpark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Batch, Estimate
@@ -30,20 +38,13 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import BAD, MOST_SAID, Digest, OutputDigest, column_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column as Column  # noqa: PLC0414  for those who see no PySpark
-    from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
 # ---- Count rows with outputs in the driver, as digest metrics.
 #
 # For few rows Spark takes longer to compile than to read.
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
-    Hashing = Callable[[pa.RecordBatch], Digest]
+Hashing = Callable[[pa.RecordBatch], Digest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,6 @@ class Tally:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Count a piece of wide rows, in Spark's own types."""
-        import pyarrow.compute as pc
-
         compute: Any = pc
         good = None
         for part in self._parts:
@@ -88,8 +87,6 @@ class Tally:
 
 def tally(schema: StructType, leave_out: frozenset[str], summed: Sequence[digest.Summed]) -> Tally | None:
     """Start an empty tally with the arguments of ``digest.metrics``, or ``None`` if only Spark can hash the rows."""
-    from pyspark.sql.types import StructType
-
     apart = {summed_output.within for summed_output in summed}
     row_schema = StructType([field for field in schema.fields if field.name not in apart])
     hashing = digest.hashing(row_schema, leave_out)
@@ -105,8 +102,6 @@ def tally(schema: StructType, leave_out: frozenset[str], summed: Sequence[digest
 
 def _parts_of(column: Any) -> pa.RecordBatch:
     """Return the rows that have a structure, as rows of its parts."""
-    import pyarrow as pa
-
     there = column.drop_null()
     return pa.RecordBatch.from_arrays(there.flatten(), names=[field.name for field in column.type])
 
@@ -136,19 +131,13 @@ class OutputSpec:
 
     def column(self) -> Column:
         """Build the structure that each row has for it."""
-        from pyspark.sql import functions as f
-
         return f.when(condition(self.where), f.struct(*self._parts())).alias(column_of(self.name))
 
     def part(self, name: str) -> Column:
         """Return one of its columns in a row."""
-        from pyspark.sql import functions as f
-
         return f.struct(*self._parts()).getField(name)
 
     def _parts(self) -> list[Column]:
-        from pyspark.sql import functions as f
-
         return [
             f.expr(expression) if isinstance(expression, str) else expression for expression in self.select or ("*",)
         ]
@@ -156,8 +145,6 @@ class OutputSpec:
 
 def condition(expression: str | Column | None) -> Column:
     """Build a condition on a row. Every row meets ``None``."""
-    from pyspark.sql import functions as f
-
     expression = f.lit(True) if expression is None else expression
     return f.expr(expression) if isinstance(expression, str) else expression
 
@@ -415,7 +402,6 @@ class DividedBatch(SparkBatch):
 
 def _comes_back(columns: StructType) -> bool:
     """Whether rows of these columns have the same types after :func:`frames.of_arrow`, collations among them."""
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     def types(struct: StructType) -> list[str]:
         return [field.dataType.simpleString() for field in struct.fields]
@@ -437,8 +423,6 @@ def widened(narrow: int, outputs: Sequence[ResolvedOutput]) -> int:
 
 def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
     """Mark each part of an output in the schema of wide rows with the type that it represents."""
-    import pyarrow as pa
-
     for output in outputs:
         at = schema.get_field_index(column_of(output.spec.name))
         schema = schema.set(at, pa.field(column_of(output.spec.name), pa.struct(list(output.columns))))

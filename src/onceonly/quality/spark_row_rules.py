@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Batch, row_rules
@@ -19,11 +24,6 @@ from onceonly.spark import expression_check, frames
 from onceonly.spark.detect import engine_for
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.digests import BAD
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
 
 _UNQUOTED = re.compile(r'[\x00-\x1f"\\{}]')
 _LONGEST = 120
@@ -43,8 +43,6 @@ class Demanded:
         ``expected``: whether a row meets its expectations. For any other row, expressions of an output or a condition
         may raise.
         """
-        from pyspark.sql import functions as f
-
         spec = self.selection
         shown = rows if spec is None else spec.of(rows)
         kinds = {field.name: field.dataType for field in shown.schema.fields}
@@ -82,25 +80,20 @@ def _name(rule: Rule | Condition) -> str:
     return _UNQUOTED.sub("?", rule.says)[:_LONGEST]
 
 
-def satisfied(rule: Rule, column: Column, kind: DataType) -> Column:
+def satisfied(rule: Rule, column: Column, kind: t.DataType) -> Column:
     """Check whether a column's value meets a rule: true or false, never null."""
-    from pyspark.sql import functions as f
-    from pyspark.sql import types as t
-
     if not rule.each:
         return _met(rule.demand, column, kind)
     element = kind.elementType if isinstance(kind, t.ArrayType) else kind
     return column.isNull() | f.forall(column, lambda entry: _met(rule.demand, entry, element))
 
 
-def _met(demand: Demand, column: Column, kind: DataType) -> Column:
+def _met(demand: Demand, column: Column, kind: t.DataType) -> Column:
     return column.isNotNull() if isinstance(demand, NotNull) else column.isNull() | _held(demand, column, kind)
 
 
-def _held(demand: Demand, column: Column, kind: DataType) -> Column:
+def _held(demand: Demand, column: Column, kind: t.DataType) -> Column:
     """Check a value that is not null."""
-    from pyspark.sql import functions as f
-
     match demand:
         case row_rules.NotNull():
             held = column.isNotNull()
@@ -128,9 +121,7 @@ def _held(demand: Demand, column: Column, kind: DataType) -> Column:
     return held
 
 
-def _fits(column: Column, kind: DataType, precision: int, scale: int) -> Column:
-    from pyspark.sql import functions as f
-
+def _fits(column: Column, kind: t.DataType, precision: int, scale: int) -> Column:
     # A cast rounds, or finds no room and is null: what does not come back as it was has lost a digit. It is brought
     # back before it is compared, as the type that holds both may be one that Spark does not have.
     back = column.try_cast(f"decimal({precision}, {scale})").try_cast(kind)
@@ -138,8 +129,6 @@ def _fits(column: Column, kind: DataType, precision: int, scale: int) -> Column:
 
 
 def _plain(column: Column) -> Column:
-    from pyspark.sql import functions as f
-
     without_nul = f.instr(column, "\0") == 0
     # Spark 3.5 cannot tell whether a text is UTF-8; there such a row is refused by its destination.
     return without_nul & f.is_valid_utf8(column) if hasattr(f, "is_valid_utf8") else without_nul
@@ -147,8 +136,6 @@ def _plain(column: Column) -> Column:
 
 def judges(demand: Demand) -> bool:
     """Check whether this Spark can check a demand: 3.5 raises when a cast of a Column does not fit."""
-    from pyspark.sql import Column
-
     return not isinstance(demand, row_rules.Digits) or hasattr(Column, "try_cast")
 
 
@@ -158,9 +145,6 @@ def _can_be_judged(rows: DataFrame, spec: OutputSpec | None, rule: Rule | Condit
     A condition is over a table's columns. An output may compute one of them, the rows may lack one, or this session a
     function that it calls.
     """
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as f
-
     if isinstance(rule, Rule):
         return judges(rule.demand)
     if spec is not None and spec.select:
@@ -198,8 +182,6 @@ class Expectation:
     @property
     def met(self) -> Column:
         """Whether a row meets it, never null."""
-        from pyspark.sql import functions as f
-
         return f.coalesce(condition(self.expected), f.lit(False))
 
 
@@ -219,8 +201,6 @@ class Expectations:
 
     def check(self, pipeline: str, rows: DataFrame) -> None:
         """Refuse an expectation that is no condition on a row (E121)."""
-        from pyspark.sql import types as t
-
         for expectation in self.expect:
             what = f'Expectation "{expectation.name}"'
             try:
@@ -238,8 +218,6 @@ class Expectations:
 
     def divide(self, rows: DataFrame, outputs: Sequence[OutputSpec]) -> tuple[OutputSpec, ...]:
         """Return the outputs narrowed to good rows, and the output of bad ones."""
-        from pyspark.sql import functions as f
-
         expected = reduce(and_, [expectation.met for expectation in self.expect], f.lit(True))
         reasons = [Reason(expectation.reason, expectation.name, ~expectation.met) for expectation in self.expect]
         demanded = [reason for sink_rules in self.demanded for reason in sink_rules.reasons(rows, expected)]
@@ -282,8 +260,6 @@ class EpochChecks:
             self._check(check, specs[check.of].of(rows) if check.of else rows)
 
     def _check(self, check: Check, rows: DataFrame) -> None:
-        from pyspark.sql import types as t
-
         what = f'Check "{check.name}"'
         try:
             judged = _agg(rows, [check.sql])
@@ -318,8 +294,6 @@ class EpochChecks:
         )
 
     def _broken(self, rows: DataFrame, checks: Sequence[Check]) -> Iterator[BrokenCheck]:
-        from pyspark.errors import PySparkException
-
         try:
             held = _agg(rows, [check.sql for check in checks]).collect()[0]
         except PySparkException as error:
@@ -334,8 +308,6 @@ class EpochChecks:
 
 def _staged(rows: Batch, session: SparkSession) -> DataFrame:
     """Spark's view of staged rows, in files or in the memory of this process."""
-    import pyarrow as pa
-
     try:
         return rows.dataframe
     except TypeError:
@@ -347,14 +319,10 @@ _BEYOND = re.compile(r'catalyst\.(?:plans\.logical\.Generate|expressions\.(?:\w*
 
 
 def _agg(rows: DataFrame, expressions: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as f
-
     return rows.agg(*[f.expr(expression).alias(str(at)) for at, expression in enumerate(expressions)])
 
 
 def _values(rows: DataFrame, figures: Sequence[str]) -> tuple[object, ...]:
-    from pyspark.errors import PySparkException
-
     try:
         row = _agg(rows, figures).collect()[0] if figures else ()
     except PySparkException:  # a call that means something only where it is
