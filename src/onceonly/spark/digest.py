@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.capabilities import EPOCH
-from onceonly.spark.row_hash import of_one, of_rows, of_values
 from onceonly_checkpoints.digests import Digest
 
 if TYPE_CHECKING:
@@ -400,6 +399,8 @@ def _many(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], 
     import numpy as np
     from xxhash import xxh64_intdigest as xxh64
 
+    from onceonly.spark.row_hash import of_one
+
     hashes = np.full(rows, xxh64(_NO, _SPARK_SEED), np.uint64)
     for at, name, encode in parts:
         values = encode(columns[at])
@@ -419,6 +420,8 @@ def _hashes(values: Array, seeds: Words) -> Words:
     """Hash each non-null value with its own seed."""
     import numpy as np
     import pyarrow as pa
+
+    from onceonly.spark.row_hash import of_rows, of_values
 
     count, buffers = len(values), values.buffers()
     if pa.types.is_fixed_size_binary(values.type):

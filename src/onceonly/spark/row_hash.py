@@ -6,15 +6,14 @@ one length go through it side by side.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    Words = NDArray[np.uint64]
-    Bytes = NDArray[np.uint8]
-    Places = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int64]
 
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
@@ -23,8 +22,6 @@ _STRIPE = 32
 
 def of_values(data: Bytes, starts: Places, lengths: Places, seeds: Words) -> Words:
     """Hash each value with its own seed, in order. ``starts`` and ``lengths`` are in bytes of ``data``."""
-    import numpy as np
-
     hashes = np.empty(len(lengths), np.uint64)
     for length in np.unique(lengths).tolist():
         at = np.flatnonzero(lengths == length)
@@ -35,15 +32,11 @@ def of_values(data: Bytes, starts: Places, lengths: Places, seeds: Words) -> Wor
 
 def of_one(value: bytes, seeds: Words) -> Words:
     """Hash one value with each of the seeds."""
-    import numpy as np
-
     return of_rows(np.frombuffer(value, np.uint8).reshape(1, len(value)), seeds)
 
 
 def of_rows(rows: Bytes, seeds: Words) -> Words:
     """Hash each row of bytes with its own seed. A single row is hashed with each of the seeds."""
-    import numpy as np
-
     length, done = rows.shape[1], 0
     p1, p2, p3, p4, p5 = (np.uint64(prime) for prime in (_P1, _P2, _P3, _P4, _P5))
     # Sums and products are meant to wrap around.
@@ -75,8 +68,6 @@ def of_rows(rows: Bytes, seeds: Words) -> Words:
 
 def _words(rows: Bytes, at: int, width: int) -> Words:
     """Read little-endian numbers that begin at a column."""
-    import numpy as np
-
     cut = np.ascontiguousarray(rows[:, at : at + width])
     return _words_of(cut.view("<u8" if width == 8 else "<u4")[:, 0].astype(np.uint64))
 
@@ -88,12 +79,8 @@ def _words_of(array: Any) -> Words:
 
 
 def _round(lane: Words, word: Words) -> Words:
-    import numpy as np
-
     return _words_of(_turned(lane + word * np.uint64(_P2), 31) * np.uint64(_P1))
 
 
 def _turned(words: Any, by: int) -> Words:
-    import numpy as np
-
     return _words_of((words << np.uint64(by)) | (words >> np.uint64(64 - by)))
