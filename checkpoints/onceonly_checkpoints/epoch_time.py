@@ -9,7 +9,9 @@ Values in the one form of ``model``.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Literal
 
 from onceonly_checkpoints.digests import Digest
@@ -23,6 +25,18 @@ Unit = Literal["ms", "integer"]
 
 END = 2**63 - 1
 """The time after which nothing follows: a writer that notes it is gone for good."""
+
+
+def now_ms() -> int:
+    """This moment, milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def clock(milliseconds: int) -> str:
+    """Format milliseconds since 1970 as a readable time in UTC, or ``-`` for 0."""
+    if not milliseconds:
+        return "-"
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 @dataclass(frozen=True, slots=True)

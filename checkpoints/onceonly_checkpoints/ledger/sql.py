@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly_checkpoints import ledger
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epoch_time import now_ms
 from onceonly_checkpoints.ledger import tables as rows
 from onceonly_checkpoints.ledger.databases import PATIENCE_S, READ_ONLY
 from onceonly_checkpoints.ledger.location import place_of, unavailable
@@ -30,10 +30,6 @@ SCHEMA_LOCK = int.from_bytes(b"onceonly", "big")
 """Advisory lock under which tables in the Postgres schema ``onceonly`` are created."""
 
 _T = TypeVar("_T")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _scripts(dialect: str) -> list[tuple[int, str]]:
@@ -121,7 +117,7 @@ class SqlLedger(ledger.Ledger):
 
     def intend(self, intent: ledger.Intent) -> None:
         """Note an intent. A later one for the same epoch replaces it."""
-        values = rows.intent_values(replace(intent, at_ms=intent.at_ms or _now_ms()))
+        values = rows.intent_values(replace(intent, at_ms=intent.at_ms or now_ms()))
         self._write(lambda connection: connection.execute(self._sql.intend, values), self._single)
 
     def intent(self, pipeline: str, epoch: int) -> ledger.Intent | None:
@@ -138,7 +134,7 @@ class SqlLedger(ledger.Ledger):
         transaction, which is not committed here. Raises :class:`LedgerConflict` if the ledger holds another chain under
         this epoch.
         """
-        record = replace(record, recorded_ms=record.recorded_ms or _now_ms())
+        record = replace(record, recorded_ms=record.recorded_ms or now_ms())
         if connection is None:
             self._write(lambda own: self._record(own, record))
         else:
@@ -213,7 +209,7 @@ class SqlLedger(ledger.Ledger):
     def supersede(self, pipeline: str, first: int, why: str) -> Sequence[ledger.RemovedEpoch]:
         """Set epochs from ``first`` on aside and forget their intents, in one transaction. Events stay."""
         key = {"pipeline": pipeline, "first": first, "last": FAR}
-        now = _now_ms()
+        now = now_ms()
 
         def work(connection: Connection) -> list[ledger.RemovedEpoch]:
             epochs = [rows.epoch_of(row) for row in connection.execute(self._sql.epochs, key).all()]
@@ -236,7 +232,7 @@ class SqlLedger(ledger.Ledger):
 
     def pin(self, pin: ledger.Pin) -> None:
         """Pin an epoch, or renew its pin. Expired pins are deleted."""
-        now = _now_ms()
+        now = now_ms()
         values = asdict(replace(pin, since_ms=pin.since_ms or now))
 
         def work(connection: Connection) -> None:
@@ -252,7 +248,7 @@ class SqlLedger(ledger.Ledger):
     def pins(self, pipeline: str) -> Sequence[ledger.Pin]:
         """Valid pins, the oldest epoch first."""
         with self._reading() as connection:
-            pins = connection.execute(self._sql.pins, {"pipeline": pipeline, "now": _now_ms()})
+            pins = connection.execute(self._sql.pins, {"pipeline": pipeline, "now": now_ms()})
             return [ledger.Pin(**pin) for pin in pins.mappings()]
 
     def keep_plan(self, plan: ledger.KeptPlan) -> None:
@@ -290,7 +286,7 @@ class SqlLedger(ledger.Ledger):
 
     def note(self, event: ledger.Event) -> None:
         """Append an event."""
-        values = rows.event_values(replace(event, at_ms=event.at_ms or _now_ms()), uuid.uuid4().hex)
+        values = rows.event_values(replace(event, at_ms=event.at_ms or now_ms()), uuid.uuid4().hex)
         self._write(lambda connection: connection.execute(self._sql.note, values))
 
     def events(self, pipeline: str, limit: int = 1000, kind: ledger.EventKind | None = None) -> Sequence[ledger.Event]:

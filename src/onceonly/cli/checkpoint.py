@@ -15,12 +15,13 @@ from onceonly.cli import records
 from onceonly.cli.change import confirmed
 from onceonly.cli.connect import Connection, connect
 from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption
-from onceonly.cli.output import Output, clock, emit_json, emit_pairs, emit_table, plural, say
+from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.errors import refuse
 from onceonly.errors.options import misused
 from onceonly.machine.source_order import describe
 from onceonly.runtime import ledger_sync
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epoch_time import clock
 from onceonly_checkpoints.ledger import location
 from onceonly_checkpoints.model import InputFile, SourceOffsets
 from onceonly_checkpoints.spark import offsets as spark_offsets

@@ -22,7 +22,7 @@ from onceonly.cli.options import (
     SinkOption,
     one_name,
 )
-from onceonly.cli.output import Output, clock, emit_json, emit_line, emit_pairs, emit_table, say, talk
+from onceonly.cli.output import Output, emit_json, emit_line, emit_pairs, emit_table, say, talk
 from onceonly.cli.records import newest_epochs, one_epoch, read, to_json
 from onceonly.errors.options import misused
 from onceonly.machine.event_time import text
@@ -30,6 +30,7 @@ from onceonly.machine.source_order import describe
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.digests import BAD
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Receipt
+from onceonly_checkpoints.epoch_time import clock
 from onceonly_checkpoints.ledger import KeptPlan
 from onceonly_checkpoints.model import position_text as position_in_words
 

@@ -12,7 +12,8 @@ import typer
 from onceonly.cli.connect import open_ledger
 from onceonly.cli.errors import without
 from onceonly.cli.options import EveryOption, LedgerOption
-from onceonly.cli.output import now_ms, talk
+from onceonly.cli.output import talk
+from onceonly_checkpoints.epoch_time import now_ms
 from onceonly_checkpoints.install import hint
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from rich.cells import cell_len
@@ -188,11 +186,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def now_ms() -> int:
-    """This moment, milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 def spell(milliseconds: int) -> str:
     """A length of time in one unit: ``12 s``, ``3 min``, ``5 h``, ``2 d``."""
     seconds = max(0, milliseconds) / 1000
@@ -200,10 +193,3 @@ def spell(milliseconds: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def clock(milliseconds: int) -> str:
-    """Milliseconds since 1970 as a readable time in UTC; ``-`` for 0."""
-    if not milliseconds:
-        return "-"
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -19,13 +19,14 @@ from onceonly.audit.catalogue import FINDINGS
 from onceonly.cli import records
 from onceonly.cli.connect import Connection, choose, connect, open_ledger
 from onceonly.cli.options import EveryOption, LedgerOption, OnlyArgument, OutputOption, QueryOption, one_name
-from onceonly.cli.output import Output, clock, console, emit_json, emit_line, emit_pairs, emit_table, now_ms, say, spell
+from onceonly.cli.output import Output, console, emit_json, emit_line, emit_pairs, emit_table, say, spell
 from onceonly.errors.options import misused
 from onceonly.machine.event_time import text
 from onceonly.machine.in_doubt import InDoubtEpoch, Progress
 from onceonly.protocol import Sink
 from onceonly.runtime.remedies import open_epoch
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epoch_time import clock, now_ms
 from onceonly_checkpoints.ledger import Event, Ledger, Pipeline
 
 DoubtOption = Annotated[bool, typer.Option("--in-doubt", help="Epochs in doubt: begun, and not in all their sinks.")]

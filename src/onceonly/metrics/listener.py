@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from onceonly.metrics.exporter import Exporter
+from onceonly_checkpoints.epoch_time import now_ms
 from onceonly_checkpoints.ledger import LedgerPlace, LedgerUnavailable
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -59,12 +59,12 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name and arguments
         """Spark calls this after each batch."""
-        self._exporter.look(_now_ms())
+        self._exporter.look(now_ms())
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """Spark calls this when a query has stopped or failed."""
         self._running.discard(str(event.id))
-        self._exporter.look(_now_ms())
+        self._exporter.look(now_ms())
 
     # ---- Prometheus
 
@@ -74,12 +74,8 @@ class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric from the current ledger."""
-        self._exporter.look(_now_ms())
+        self._exporter.look(now_ms())
         for entry in self._exporter.shown:
             self._alive.labels(entry.name).set(entry.query_id in self._running)
         yield from self._exporter.registry.collect()
         yield from self._alive.collect()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import cached_property
 from importlib.metadata import version
 from importlib.resources import files
@@ -23,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from markupsafe import Markup, escape
+
+from onceonly_checkpoints.epoch_time import clock
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -252,13 +253,6 @@ def put(path: Path, page: str) -> None:
     unfinished = path.with_name(f".{path.name}.part")
     unfinished.write_text(page, encoding="utf-8")
     unfinished.replace(path)
-
-
-def clock(milliseconds: int) -> str:
-    """Format milliseconds since 1970 as a readable time in UTC, or ``-`` for 0."""
-    if not milliseconds:
-        return "-"
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _milliseconds(seconds: float) -> str:

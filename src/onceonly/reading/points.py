@@ -7,7 +7,6 @@ import os
 import secrets
 import shlex
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -22,6 +21,7 @@ from onceonly.protocol.capabilities import NotVersioned
 from onceonly.reading import as_of
 from onceonly.runtime.runs import process
 from onceonly_checkpoints.epoch import Columns, Epoch, EpochRecord, Receipt
+from onceonly_checkpoints.epoch_time import now_ms
 from onceonly_checkpoints.ledger import Ledger, LedgerPlace, LedgerUnavailable, NoLedger, Pin, Pipeline
 from onceonly_checkpoints.model import one_line, position_text, table
 
@@ -408,11 +408,11 @@ def pin(
     """
     with opened(ledger) as open_ledger:
         open_ledger.open()
-        token, began = secrets.token_hex(8), _now_ms()
+        token, began = secrets.token_hex(8), now_ms()
         point = read_point(pipeline, at, ledger=open_ledger)
 
         def renew() -> None:
-            until = _now_ms() + int(lease * 1000)
+            until = now_ms() + int(lease * 1000)
             open_ledger.pin(Pin(pipeline, token, point.epoch, process(), began, until))
 
         renew()
@@ -434,7 +434,3 @@ def _keep(renew: Callable[[], None], done: threading.Event, seconds: float) -> N
             renew()
         except LedgerUnavailable as error:
             log.warning("a pin was not renewed: %s", error)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -15,7 +15,7 @@ from onceonly.cli import records
 from onceonly.cli.change import Change, because, carry_out, decided, plan_decision, span
 from onceonly.cli.connect import Connection, choose, connect, one_sink, open_ledger
 from onceonly.cli.options import LedgerOption, NameArgument, ReasonOption, YesOption
-from onceonly.cli.output import clock, say, talk
+from onceonly.cli.output import say, talk
 from onceonly.errors import OnceOnlyError
 from onceonly.errors.options import misused
 from onceonly.machine.rewind import RewindRequest
@@ -24,6 +24,7 @@ from onceonly.runtime import sink_gaps
 from onceonly.runtime.operator import drop_sink, nothing_to_adopt
 from onceonly.runtime.remedies import CommandContext, rewound
 from onceonly.runtime.sink_gaps import Lacking, Stand
+from onceonly_checkpoints.epoch_time import clock
 from onceonly_checkpoints.ledger import Ledger, Pipeline
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
