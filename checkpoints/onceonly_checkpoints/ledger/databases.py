@@ -6,7 +6,6 @@ import errno
 import os
 import sqlite3
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from enum import IntEnum
@@ -272,10 +271,11 @@ class PostgresDatabase:
     def engine(self) -> Engine:
         """Engine with a small pool and no statement that a connection pooler would trip over."""
         # A ping before each use would cost a round trip per epoch; a dead connection is noticed by its first statement.
+        arguments = {"application_name": "onceonly-ledger", **_IMPATIENT, **dict(self.settings)}
         return create_engine(
             "postgresql+psycopg://",
             # A statement that is prepared in one session of a transaction pooler is not there in the next.
-            connect_args={**self._arguments(), "prepare_threshold": None},
+            connect_args={**arguments, "prepare_threshold": None},
             pool_size=2,
             max_overflow=2,
             pool_timeout=PATIENCE_S,
@@ -284,9 +284,6 @@ class PostgresDatabase:
     def single(self, engine: Engine) -> Engine:
         """The engine for work of one statement, which is its own transaction: one trip in place of three."""
         return engine.execution_options(isolation_level="AUTOCOMMIT")
-
-    def _arguments(self) -> Mapping[str, str]:
-        return {"application_name": "onceonly-ledger", **_IMPATIENT, **dict(self.settings)}
 
     def create(self) -> None:
         """Nothing: the database is there, or it is not ours to create."""

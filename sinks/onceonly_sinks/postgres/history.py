@@ -86,10 +86,8 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
             end_all(connection, table, epoch.number - 1)
             _begin(connection, table, writer, epoch)
         return bool(lacking)
-    ours, keys = (
-        f"{quote(FROM)} bigint NOT NULL, {quote(TO)} bigint",
-        ", ".join(quote(key_name) for key_name in merge.key),
-    )
+    ours = f"{quote(FROM)} bigint NOT NULL, {quote(TO)} bigint"
+    keys = ", ".join(quote(key_name) for key_name in merge.key)
     columns = ", ".join(f"{quote(column.name)} {column.ddl}" for column in table.columns)
     connection.exec_driver_sql(f"CREATE TABLE {name} ({columns}, {ours}, PRIMARY KEY ({keys}, {quote(FROM)}))", {})
     connection.exec_driver_sql(f"CREATE INDEX ON {name} ({quote(TO)}) WHERE {quote(TO)} IS NOT NULL", {})

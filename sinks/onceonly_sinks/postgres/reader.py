@@ -304,8 +304,10 @@ class Handle(WindowStore, ReadsRows, DetectsChanges, HasConstraints, Inspectable
             return changes
         from onceonly_sinks.postgres import replace_rows
 
-        gone = replace_rows.rows_gone(connection, self._aim, table_identity.oid, newest)
-        return (*changes, replace_rows.rows_missing(newest)) if gone else changes
+        if not replace_rows.rows_gone(connection, self._aim, table_identity.oid, newest):
+            return changes
+        missing = f"of the {newest.rows} rows of epoch {newest.epoch} none is there"
+        return *changes, ExternalChange("deleted", missing, fatal=True)
 
     def _ids_gone(self, connection: Connection) -> Iterator[ExternalChange]:
         from onceonly_sinks.postgres import seen_ids

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol.capabilities import Span
-from onceonly.protocol.values import ExternalChange
 from onceonly.runtime.sink_refusals import refusal
 from onceonly_sinks.postgres import head, schema, upsert
 from onceonly_sinks.postgres.load import Target
@@ -242,8 +241,3 @@ def rows_gone(connection: Connection, target: Target, oid: int, newest: Receipt)
     )
     there, numbered, rows = connection.exec_driver_sql(anywhere, named).one()
     return not there and bool(numbered or not rows)  # where none has a number the column was added later
-
-
-def rows_missing(newest: Receipt) -> ExternalChange:
-    """What is told where they are gone."""
-    return ExternalChange("deleted", f"of the {newest.rows} rows of epoch {newest.epoch} none is there", fatal=True)

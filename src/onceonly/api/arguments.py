@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -13,13 +13,12 @@ from onceonly.api.guarantee import GuaranteeInputs
 from onceonly.errors import nearest, refuse
 from onceonly.errors.options import at_least, checks_arguments, meaningless, misused
 from onceonly.machine.facts import Adopt
-from onceonly.machine.overlap import unfit
 from onceonly.protocol import Sink
 from onceonly.protocol.values import SOURCE
 from onceonly.runtime import shared_transaction
 from onceonly.spark.engine import QueryHint, QueryPlan, Run
 from onceonly_checkpoints.ledger import Ledger, LedgerPlace
-from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical, shorten_list
+from onceonly_checkpoints.model import SourceOffsets, canonical, shorten_list
 from onceonly_checkpoints.storage import half_url, is_local, local_path
 
 if TYPE_CHECKING:
@@ -469,37 +468,3 @@ def refuse_unrepeatable(plan: QueryPlan, pipeline: str, nondeterministic: str | 
         )
     if nondeterministic and one_by_one:
         raise refuse("E129", query=pipeline, sink=one_by_one, expression=nondeterministic)
-
-
-def refuse_unseen(plan: QueryPlan, pipeline: str, *, declared: bool) -> None:
-    """Refuse state in the plan of a checkpoint, unless the user declared the query deterministic.
-
-    The checkpoint does not show the whole plan.
-
-    Raises:
-        ConfigurationError: E109.
-    """
-    if plan.stateful and not declared:
-        raise refuse(
-            "E109",
-            query=pipeline,
-            problem="cannot be seen from a data source, so onceonly cannot check that it is deterministic",
-            cause='it was written through format("onceonly")',
-            next='.option("deterministic", "true") if nothing in it depends on time or chance; '
-            "else use foreachBatch, which looks at the plan",
-        )
-
-
-def refuse_untrimmable(
-    plan: QueryPlan, pipeline: str, sources: Sequence[SourceIdentity], columns: Mapping[str, str]
-) -> None:
-    """Refuse a query that onceonly could never trim.
-
-    The guarantee for a lost checkpoint must hold from the first day. ``columns`` has the types of the rows before
-    ``transform=``.
-
-    Raises:
-        ConfigurationError: E115.
-    """
-    if reason := unfit(sources, columns, stateful=plan.stateful):
-        raise refuse("E115", query=pipeline, reason=reason)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.api import admission
-from onceonly.api.arguments import Arguments, refuse_unseen
+from onceonly.api.arguments import Arguments
 from onceonly.api.format_options import Options, need_xxhash
 from onceonly.api.run_state import RunState
 from onceonly.api.write_epoch import Epochs
@@ -104,7 +104,16 @@ class _Call:
         """Commit the rows of tasks, or prove that they are committed. Then remove files that are no longer needed."""
         query = Query.of(self.options.checkpoint, self.options.pipeline, parts, batch_id)
         plan = query.plan()
-        refuse_unseen(plan, self.options.pipeline, declared=self.options.deterministic)
+        # The checkpoint does not show the whole plan of a query with state.
+        if plan.stateful and not self.options.deterministic:
+            raise refuse(
+                "E109",
+                query=self.options.pipeline,
+                problem="cannot be seen from a data source, so onceonly cannot check that it is deterministic",
+                cause='it was written through format("onceonly")',
+                next='.option("deterministic", "true") if nothing in it depends on time or chance; '
+                "else use foreachBatch, which looks at the plan",
+            )
         caller = query.caller(None)
         opening = self.epochs.openings.of(None, query, caller)
         with opening.writing(batch_id, caller.batch_id):

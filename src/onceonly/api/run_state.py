@@ -142,7 +142,7 @@ class RunStates:
         self._number = next(_wrappers)
         self._current: RunState | None = None
         self._turn = threading.Lock()
-        shared = arguments.event_time is not None and arguments.event_time.is_shared
+        shared = arguments.event_time is not None and arguments.event_time.noting.writers is not None
         # Peers are read by handles of their own, and only of a sink that was never opened one can be made.
         self._unopened = tuple(map(copy.copy, arguments.sinks)) if shared else ()
         self.plan: QueryPlan | None = None

@@ -27,6 +27,7 @@ from onceonly.api.write_epoch import Epochs
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import checks_arguments, misused
 from onceonly.machine.facts import Replays
+from onceonly.machine.overlap import unfit
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
 from onceonly.protocol.values import SOURCE
@@ -222,8 +223,11 @@ class ExactlyOnce:
         return opening.written
 
     def _demand_trimmable(self, opening: RunState, df: DataFrame, sources: Sequence[SourceIdentity]) -> None:
-        if opening.state is None and self.arguments.recovery.overlap == "trim":
-            arguments.refuse_untrimmable(opening.run.plan, opening.pipeline, sources, dict(df.dtypes))
+        """Refuse a query that onceonly could never trim (E115). What it promises must hold from the first day."""
+        if opening.state is not None or self.arguments.recovery.overlap != "trim":
+            return
+        if reason := unfit(sources, dict(df.dtypes), stateful=opening.run.plan.stateful):
+            raise refuse("E115", query=opening.pipeline, reason=reason)
 
     def _without(self, df: DataFrame, size: Estimate, trim: Trim) -> DataFrame:
         """The rows of a trimmed batch. ``transform=`` comes second: it may drop the columns that identify rows."""

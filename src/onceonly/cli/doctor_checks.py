@@ -330,7 +330,9 @@ def server(name: str, url: str, observed: Observed = UNOBSERVED) -> Iterator[Che
         yield Check(name, State.PROBLEM, reason_of(error), remedy)
         return
     yield Check(name, State.OK, f"Postgres {facts.settings['server_version']} answers")
-    yield from rules.judge_server(name, facts, observed)
+    yield from rules.judge_settings(name, facts.settings)
+    yield from rules.judge_timeouts(name, facts.settings, observed)
+    yield from rules.judge_clock(name, facts.clock)
 
 
 # ---- Checks of pipelines that a ledger knows: their past epochs, their sinks, their checkpoints, their names.

@@ -30,7 +30,7 @@ from onceonly.errors import refuse
 from onceonly.errors.options import misused
 from onceonly.machine.overlap import compares_all
 from onceonly.reading import points
-from onceonly.reading.points import Dataset, DatasetWriter
+from onceonly.reading.points import DatasetWriter
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Pipeline
@@ -273,7 +273,7 @@ def datasets(
     """
     with closing(open_ledger(ledger)) as opened:
         known, address = points.datasets(opened), opened.address
-    shown = [dataset for dataset in known if target is None or _is_meant(dataset, target)]
+    shown = [each for each in known if target in {None, each.target, *(writer.sink for writer in each.writers)}]
     if target is not None and not shown:
         raise misused(
             f'The ledger has no target "{target}".',
@@ -289,10 +289,6 @@ def datasets(
         for dataset in shown:
             for writer in dataset.writers:
                 _show_writer(dataset.target, writer)
-
-
-def _is_meant(dataset: Dataset, target: str) -> bool:
-    return target == dataset.target or any(writer.sink == target for writer in dataset.writers)
 
 
 def _epochs_of(writer: DatasetWriter) -> str:

@@ -274,13 +274,6 @@ def _clock(connection: Connection) -> Clock:
     return Clock(float(theirs) - (started + answered) / 2, (answered - started) / 2)
 
 
-def judge_server(name: str, facts: ServerFacts, observed: Observed) -> Iterator[Check]:
-    """Report all problems of a server."""
-    yield from judge_settings(name, facts.settings)
-    yield from judge_timeouts(name, facts.settings, observed)
-    yield from judge_clock(name, facts.clock)
-
-
 def judge_settings(name: str, settings: Mapping[str, str]) -> Iterator[Check]:
     """D201 to D205: settings under which a confirmed commit can vanish, or none can be made."""
     for setting, code in (("fsync", "D201"), ("full_page_writes", "D202"), ("synchronous_commit", "D203")):

@@ -165,11 +165,6 @@ class EventTimeArgument:
         ahead, column = self.noting.ahead, self.noting.column
         return None if ahead is None or column is None else RowLimit(column, ahead)
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether several pipelines write the dataset."""
-        return self.noting.writers is not None
-
     def other_writers(self, unopened: Sequence[Sink]) -> Peers:
         """A reader of the dataset's other writers. ``unopened`` are sinks that were never opened."""
         return Peers(unopened)

@@ -49,10 +49,6 @@ class InjectedFault(RuntimeError):
     """Raised by the ``raise`` action."""
 
 
-def _kill_group() -> None:
-    os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
 def _raise() -> None:
     raise InjectedFault("a fault point was armed with 'raise'")
 
@@ -60,7 +56,7 @@ def _raise() -> None:
 ACTIONS: dict[str, Callable[[], None]] = {
     "raise": _raise,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "killgroup": _kill_group,
+    "killgroup": lambda: os.killpg(os.getpgrp(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "sleep": lambda: time.sleep(3600),
 }

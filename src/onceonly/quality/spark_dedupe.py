@@ -157,10 +157,8 @@ class DedupeConfig:
             made = (id_of(rows, self.key).alias(ID), _clock(0))
             return OutputSpec(SEEN_IDS, (self.sink,), None, made, definition=f"key={[*self.key]!r}")
         except NoText as error:
-            cause, remedy = (
-                "a value of this type has more than one text",
-                f'give one: key="CAST({error.part} AS STRING)"',
-            )
+            cause = "a value of this type has more than one text"
+            remedy = f'give one: key="CAST({error.part} AS STRING)"'
             raise expression_check.refusal(self._what, pipeline, str(error), cause, remedy) from error
         except Exception as error:  # of Spark's many classes: what it says is what the user needs
             raise expression_check.unread(self._what, pipeline, rows, error) from error

@@ -176,10 +176,8 @@ class ResolvedOutput:
     def counted(self, values: Mapping[str, Any]) -> OutputDigest:
         """Read its figures from the metrics of a finished action."""
         summed, spec = self.summed, self.spec
-        row_digest, filtered = (
-            digest.from_metrics(values, summed.left_out, summed.within),
-            digest.filtered(values, summed.within),
-        )
+        row_digest = digest.from_metrics(values, summed.left_out, summed.within)
+        filtered = digest.filtered(values, summed.within)
         text = spec.definition if len(spec.definition) <= MOST_SAID else ""
         return OutputDigest(
             spec.name, spec.sinks, self.schema, row_digest, filtered, digest.reasons(values, summed), definition=text

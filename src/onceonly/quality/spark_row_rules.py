@@ -229,10 +229,8 @@ class Expectations:
         reason_text = f.concat_ws(",", *[f.when(reason.applies, f.lit(reason.json_text)) for reason in why])
         listed = f.concat(f.lit("["), reason_text, f.lit("]"))
         columns = quarantine.bad_row_columns(rows, listed, records=self.records, values=self.values)
-        names, expect = (
-            tuple(dict.fromkeys(reason.rule for reason in why)),
-            {expectation.name: expectation.expected for expectation in self.expect if not expectation.by_batch},
-        )
+        names = tuple(dict.fromkeys(reason.rule for reason in why))
+        expect = {expectation.name: expectation.expected for expectation in self.expect if not expectation.by_batch}
         return (*narrowed, OutputSpec(BAD, self.sinks, ~good, columns, names, definition=f"expect={expect!r}"))
 
 

@@ -98,14 +98,11 @@ def seal(sinks: Iterable[Sink], pipeline: str, epoch: Epoch, ledger: Ledger) -> 
     sealing = [sink for sink in sinks if isinstance(sink, ReadsRows) and implements(sink, ReadsRows, "seal")]
     if not sealing:
         return
-    pinned = oldest_pin(ledger, pipeline) if not epoch.number % PINS_EVERY else None
+    pinned = None
+    if not epoch.number % PINS_EVERY:
+        pinned = min((pin.epoch for pin in ledger.pins(pipeline)), default=0)
     for sink in sealing:
         sink.seal(epoch, pinned)
-
-
-def oldest_pin(ledger: Ledger, pipeline: str) -> int:
-    """Return the oldest pinned epoch, or 0."""
-    return min((pin.epoch for pin in ledger.pins(pipeline)), default=0)
 
 
 # ---- Recover lost lists of input files by their hash.

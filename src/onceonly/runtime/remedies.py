@@ -107,11 +107,6 @@ def rewound(where: CommandContext, request: RewindRequest) -> str:
     return command + acceptance.named(request.sinks)
 
 
-def write_again_remedy(where: CommandContext, accepted: Adoption | None, amount: str) -> str:
-    """Way out that writes rows of epochs again, on its own line. Empty if it does not apply."""
-    return f"\nor accept duplicates of {amount}: {where.adopt(accepted)}" if accepted else ""
-
-
 def after_it(where: CommandContext, accepted: Adoption | None, amount: str) -> str:
     """Second decision that the same batch needs, on its own line. Empty if none is known."""
     if accepted is None:
@@ -321,9 +316,8 @@ def explain_refusal(
     if refusal.code in _OVERLAPS:
         goes_on = acceptance.applicable(AdoptionKind.CONTINUE, stop, end)
         details["onward"] = onward(where, goes_on, newest.number if newest else 0, counted)
-        details["again"] = write_again_remedy(
-            where, acceptance.applicable(AdoptionKind.ACCEPT_DUPLICATES, stop, end), counted
-        )
+        twice = acceptance.applicable(AdoptionKind.ACCEPT_DUPLICATES, stop, end)
+        details["again"] = f"\nor accept duplicates of {counted}: {where.adopt(twice)}" if twice else ""
     if refusal.code == "E213":
         receipt = receipts_of(head).get(str(refusal_details["sink"]))
         details |= _left_out(where, refusal, receipt.epoch if receipt else 0)
@@ -361,12 +355,11 @@ def _beginnings(ledger: Ledger, pipeline: str, first: int, begins: str) -> str:
     if not begins:
         return "The start of its source is not known: check that it still holds the rows of your sinks."
     records = ledger.epochs(pipeline, first, first)
-    series = f", and your oldest epoch covers {_spelled(records[0].epoch.written)}" if records else ""
+    series = ""
+    if records:
+        written = records[0].epoch.written
+        series = f", and your oldest epoch covers {describe(written.start)} to {describe(written.end)}"
     return f"Its source now begins at {begins}{series}."
-
-
-def _spelled(slice_: Slice) -> str:
-    return f"{describe(slice_.start)} to {describe(slice_.end)}"
 
 
 def _stop(

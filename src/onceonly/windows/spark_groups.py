@@ -224,7 +224,7 @@ class Groups:
         spans = [
             None if firsts[index] is None else self._spans(firsts[index], lasts[index], named[index]) for index in at
         ]
-        return late_rows.RowGroup(spans, own.take(_numbers(at)))
+        return late_rows.RowGroup(spans, own.take(pa.array(at, pa.int64())))
 
     def partials(self) -> list[Partial]:
         """Return one partial result for each window."""
@@ -278,10 +278,6 @@ def own_windows(panes: Windows, piece: pa.RecordBatch) -> Sequence[Any]:
     if not panes.bounds:
         return [_NOWHERE[1:]] * piece.num_rows
     return side_by_side([cells(piece.column(OWN_START)), cells(piece.column(OWN_END))], piece.num_rows)
-
-
-def _numbers(at: Sequence[int]) -> pa.Array[Any]:
-    return pa.array(at, pa.int64())
 
 
 def side_by_side(columns: Sequence[list[Any]], count: int) -> list[tuple[Any, ...]]:

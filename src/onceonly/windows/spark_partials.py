@@ -7,7 +7,7 @@ to read them. Spark aggregates many rows, and only partial results reach the dri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,16 +170,13 @@ class Action:
         values = self._aggregated()
         groups = spark_groups.Groups(self.definition, values)
         late: list[late_rows.RowGroup] = []
-        with self._tasks():
+        with nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks)):
             for piece in self.bring(self._grouped(values)):
                 groups.join(piece)
                 if self.keeps_late:
                     late.append(groups.late(piece))
         late_table = late_rows.of_pieces(self._late_setting(), late) if self.keeps_late else None
         return EpochAggregates(groups.partials(), groups.rows, groups.times, late_table)
-
-    def _tasks(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks))
 
     def _grouped(self, values: Sequence[spark_groups.Aggregated]) -> DataFrame:
         # Aggregates of the user's own may ask for any column.
