@@ -168,12 +168,12 @@ def _column(footer: pq.FileMetaData, at: int) -> ColumnStatistics | None:
     nulls, least, greatest = 0, list[Any](), list[Any]()
     for group in range(footer.num_row_groups):
         chunk = footer.row_group(group).column(at)
-        statistics = chunk.statistics
+        statistics: Any = chunk.statistics
         if statistics is None or statistics.null_count is None:
             return None
         nulls += statistics.null_count
         if statistics.has_min_max:
-            bounds = _footer_bounds(statistics)
+            bounds = python_bounds(lambda: (statistics.min, statistics.max))  # noqa: B023 - it is called at once
             if bounds is None:
                 return None
             least.append(bounds[0])
@@ -181,7 +181,3 @@ def _column(footer: pq.FileMetaData, at: int) -> ColumnStatistics | None:
         elif statistics.null_count != chunk.num_values:
             return None
     return ColumnStatistics(nulls, min(least, default=None), max(greatest, default=None))
-
-
-def _footer_bounds(statistics: Any) -> tuple[Any, Any] | None:
-    return python_bounds(lambda: (statistics.min, statistics.max))

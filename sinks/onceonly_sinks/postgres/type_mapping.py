@@ -86,8 +86,9 @@ def map_types(
     if delete is not None and delete not in batch.names:
         raise ddl.no_flag(sink, delete, "not there")
     lanes = [_lane(field, column) for field in batch if (column := targets[field.name]) and column.writable]
+    ours = {table.epoch_column} & {*batch.names}
     misfits = [
-        *_epoch_column_misfits(batch, table),
+        *(Misfit(f"column {name} is the one that takes the epoch's number", "rename it in the query") for name in ours),
         *_lacking(batch, table, targets),
         *_incomplete({column.name for name, column in targets.items() if column and name != delete}, table),
         *(lane for lane in lanes if isinstance(lane, Misfit)),
@@ -140,11 +141,6 @@ def _target(name: str, table: Table) -> Column | None:
     return matches[0] if matches and name != table.epoch_column else None
 
 
-def _epoch_column_misfits(batch: pa.Schema, table: Table) -> Iterator[Misfit]:
-    if table.epoch_column in batch.names:
-        yield Misfit(f"column {table.epoch_column} is the one that takes the epoch's number", "rename it in the query")
-
-
 def _lacking(batch: pa.Schema, table: Table, targets: Mapping[str, Column | None]) -> Iterator[Misfit]:
     lacking = [field for field in batch if targets[field.name] is None and field.name != table.epoch_column]
     yield from (Misfit(ddl.no_form(field), advice(field)) for field in lacking if ddl.is_formless(field))
@@ -185,7 +181,10 @@ def _lane(field: pa.Field[Any], column: Column) -> ColumnEncoder | Misfit:
     own, formed = own_type(field), ddl_of(type_)
     spark = own or spark_name(type_)
     if encoding is None or own:
-        clause = f"ALTER COLUMN {printed(column.name)} TYPE {formed}" if _widens(column, formed) and not own else ""
+        # Postgres changes the column to a wider type by itself, and keeps every value.
+        wider = formed == "text" or column.type in _WIDER.get((formed or "").partition("(")[0], ())
+        widens = wider and not column.array and not own
+        clause = f"ALTER COLUMN {printed(column.name)} TYPE {formed}" if widens else ""
         return Misfit(
             f"column {name} is {spark} in the batch, {column.ddl} in the table, which could not keep it",
             advice(field) if own or formed is None else "",
@@ -201,11 +200,6 @@ _WIDER: Mapping[str, tuple[str, ...]] = {
     "numeric": ("int2", "int4", "int8"),
     "timestamp": ("date",),
 }
-
-
-def _widens(column: Column, formed: str | None) -> bool:
-    """Whether Postgres changes the column to this type by itself, and keeps every value."""
-    return not column.array and (formed == "text" or column.type in _WIDER.get((formed or "").partition("(")[0], ()))
 
 
 def _array_way(type_: pa.DataType, column: Column) -> dict[str, Any] | None:

@@ -178,7 +178,9 @@ class ExactlyOnce:
             _check_order(self.arguments, opening.run.plan, opening.pipeline, df, rows)
             opening.admitted = columns
         query_determinism = self._look(opening, rows, columns)
-        back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
+        # Until this run has written a batch itself, one is compared with the files of all earlier ones.
+        back = self.arguments.recovery.overlap == "trim" and (opening.state is None or opening.state.work.skipped)
+        demands = partial(self._demand_trimmable, opening, df)
         read = read_input(df, batch_id, opening.run, columns, past=opening.past, looks_back=back, demands=demands)
         rows = self._ordered(rows, read.estimate)
         without = partial(self._without, df, read.estimate)
@@ -236,10 +238,6 @@ class ExactlyOnce:
     def _ordered(self, rows: DataFrame, size: Estimate) -> DataFrame:
         _, order, keyed = self.arguments.order
         return trimming.ordered(rows, order, size, keyed=keyed) if order else rows
-
-    def _looks_back(self, opening: RunState) -> bool:
-        """Whether to compare a batch with the files of all earlier ones: until this run has written a batch itself."""
-        return self.arguments.recovery.overlap == "trim" and (opening.state is None or opening.state.work.skipped)
 
 
 def _check_columns(call: Arguments, query: str, rows: DataFrame) -> None:

@@ -12,11 +12,10 @@ from onceonly.errors import refuse
 from onceonly.errors.options import checks_arguments
 from onceonly.protocol import Sink
 from onceonly.quality.quality import SUMS, Quality, check_named
-from onceonly.quality.spark_outputs import OutputSpec
 from onceonly.spark.expression_check import text_of
 
 if TYPE_CHECKING:
-    from onceonly.quality.spark_outputs import Column
+    from onceonly.quality.spark_outputs import Column, OutputSpec
 
 MOST = 16
 """How many outputs an epoch may have: each is a digest in every marker, and a column in what is staged."""
@@ -77,6 +76,8 @@ class Output:
     @property
     def output_spec(self) -> OutputSpec:
         """Rows and columns that it selects from a batch."""
+        from onceonly.quality.spark_outputs import OutputSpec
+
         text = f"where={self.where!r}" + (f", select={[*self.select]!r}" if self.select else "")
         return OutputSpec(self.name, tuple(sink.id for sink in self.sinks), self.where, self.select, definition=text)
 

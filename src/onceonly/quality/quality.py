@@ -13,14 +13,13 @@ from onceonly.machine.admission import spelled
 from onceonly.protocol import HasConstraints, HostsStores, ReplacesRows, Sink
 from onceonly.protocol.capabilities import SeenIdsStore
 from onceonly.protocol.row_rules import Check
-from onceonly.quality.spark_dedupe import DedupeConfig
-from onceonly.quality.spark_row_rules import Expectation, Expectations
 from onceonly.spark.expression_check import text_of
 from onceonly_checkpoints.epoch_time import milliseconds
 
 if TYPE_CHECKING:
+    from onceonly.quality.spark_dedupe import DedupeConfig
     from onceonly.quality.spark_outputs import Column
-    from onceonly.quality.spark_row_rules import Demanded
+    from onceonly.quality.spark_row_rules import Demanded, Expectations
 
 MOST = 100
 """How many expectations a call may have: each is counted in the action that stages the rows, and by name in markers."""
@@ -85,6 +84,8 @@ class Quality:
 
     def expectations(self, demanded: Sequence[Demanded] = ()) -> Expectations:
         """Return all expectations and destinations' rules, as the engine computes them."""
+        from onceonly.quality.spark_row_rules import Expectation, Expectations
+
         expect = tuple(Expectation(name, expected) for name, expected in self.expect.items())
         sinks = (self.quarantine.id,) if self.quarantine else ()
         records = self.quarantine is not None and self.quarantine.capabilities.records
@@ -260,6 +261,8 @@ class Dedupe:
     @property
     def repeats(self) -> DedupeConfig:
         """Key and lookup by which the engine finds repeated rows."""
+        from onceonly.quality.spark_dedupe import DedupeConfig
+
         return DedupeConfig(self.parts, self.keeper.id, self.keeper.lookup)
 
     def with_id_expectation(self, quality: Quality | None) -> Quality:

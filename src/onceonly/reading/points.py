@@ -7,7 +7,7 @@ import os
 import secrets
 import shlex
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -254,10 +254,6 @@ def _series(kind: str, values: Iterable[Any]) -> pd.Series[Any]:
     return pd.to_datetime(made, unit="ms", utc=True).astype(_TIME) if kind == _TIME else made
 
 
-def _confirmed(record: EpochRecord) -> Sequence[str]:
-    return [receipt.sink for receipt in record.receipts if receipt.chain == record.epoch.chain]
-
-
 _TIME: Final = "datetime64[ms, UTC]"
 
 _COLUMNS: Mapping[str, tuple[str, Callable[[EpochRecord], Any]]] = {
@@ -271,7 +267,7 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[EpochRecord], Any]]] = {
     "recorded": (_TIME, lambda record: record.recorded_ms or None),
     "seconds": ("float64", lambda record: sum(seconds for _, seconds in record.phases)),
     "phases": ("object", lambda record: dict(record.phases)),
-    "sinks": ("object", _confirmed),
+    "sinks": ("object", lambda record: [each.sink for each in record.receipts if each.chain == record.epoch.chain]),
     "receipts": ("object", lambda record: [receipt.to_json() for receipt in record.receipts]),
     "digest": ("object", lambda record: record.epoch.digest.text),
     "chain": ("object", lambda record: record.epoch.chain),

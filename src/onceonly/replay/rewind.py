@@ -116,7 +116,11 @@ def plan(of: Pipeline, request: rules.RewindRequest, *, code: bool = False) -> R
         sink_epochs,
         epochs,
         staged={epoch.number for epoch in behind if epoch.manifest and _is_staged(epoch.manifest)},
-        readable=[sink.id for sink in of.sinks if _tells_epochs(sink)],
+        readable=[
+            sink.id
+            for sink in of.sinks
+            if implements(sink, ReadsRows, "read_with_spark") and sink.recount() is not None
+        ],
         code=code,
         gone=source.gone,
         # A sink that is set to another epoch first has no marker of that epoch yet.
@@ -163,10 +167,6 @@ def _is_staged(reference: str) -> bool:
     except UnreadableManifest:
         return False
     return True
-
-
-def _tells_epochs(sink: Sink) -> bool:
-    return implements(sink, ReadsRows, "read_with_spark") and sink.recount() is not None
 
 
 def _source(

@@ -330,7 +330,9 @@ def explain_refusal(
         details["undo"] = undo(where, stop, contents) if contents else ""
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if refusal_details.get("holds") else None
-        fills = not details["undo"] and set(stop.sinks).issubset(resets) and _is_on_record(ledger, where.pipeline, stop)
+        # An epoch that the ledger lacks cannot be brought back.
+        recorded = rows_of(ledger.epochs(where.pipeline, stop.first, stop.last), stop.first, stop.last) is not None
+        fills = not details["undo"] and set(stop.sinks).issubset(resets) and recorded
         details["copy"] = moved(where, same) + (f"\nor {emptied(where, stop.sinks)}" if fills else "")
         details["dump"] = restored(refusal_details.get("content"))
     if refusal.code == "E246":
@@ -446,11 +448,6 @@ def _all_listed(ledger: Ledger, where: CommandContext, newest: Epoch | None) -> 
     logs = [(source, last) for source, text in ends if (last := log_offset(text)) is not None]
     # Also of epochs that an operator gave up: their records are gone, and the log has their entries.
     return all((source, entry) in log_entries for source, last in logs for entry in range(last + 1))
-
-
-def _is_on_record(ledger: Ledger, pipeline: str, stop: Stop) -> bool:
-    """Whether the ledger has every epoch of a stop. One that it lacks cannot be brought back."""
-    return rows_of(ledger.epochs(pipeline, stop.first, stop.last), stop.first, stop.last) is not None
 
 
 def _counted(ledger: Ledger, pipeline: str, stop: Stop) -> str:

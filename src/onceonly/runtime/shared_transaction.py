@@ -20,16 +20,12 @@ def transaction_groups(sinks: Sequence[Sink]) -> tuple[tuple[str, ...], ...]:
     """Group ids of sinks that can commit in one transaction. A sink that can join no other is in no group."""
     groups: list[list[Sink]] = []
     for sink in sinks:
-        group = next((candidate for candidate in groups if _shares(candidate[0], sink)), None)
-        if group is None:
-            groups.append([sink])
-        else:
-            group.append(sink)
+        firsts = ((group, group[0]) for group in groups if isinstance(sink, JoinsTransaction))
+        joined = (group for group, first in firsts if isinstance(first, JoinsTransaction) and first.can_join(sink))
+        if (group := next(joined, None)) is None:
+            groups.append(group := [])
+        group.append(sink)
     return tuple(tuple(sink.id for sink in group) for group in groups if len(group) > 1)
-
-
-def _shares(sink: Sink, other: Sink) -> bool:
-    return isinstance(sink, JoinsTransaction) and isinstance(other, JoinsTransaction) and sink.can_join(other)
 
 
 def collect_in_memory(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:

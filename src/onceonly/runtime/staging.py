@@ -149,7 +149,9 @@ class StagedEpochs:
                 files = _flushed(made)
             digest, schema = batch.digest(), base64.b64encode(batch.schema.serialize().to_pybytes()).decode()
             parts = batch.outputs() if isinstance(batch, Divided) else ()
-            self._all_here(epoch, made, files, staged_in(digest, parts))
+            present, rows = sum(file.rows for file in files), staged_in(digest, parts)
+            if present < rows:  # executors that do not share the driver's disk write on their own
+                raise self._refused(epoch, made, FileNotFoundError(), f"{present} of its {rows} rows are there")
             manifest = Manifest(
                 self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files, parts
             )
@@ -178,11 +180,6 @@ class StagedEpochs:
             yield
         except OSError as error:
             raise self._refused(epoch, made, error) from error
-
-    def _all_here(self, epoch: int, made: Directory, files: Sequence[StagedFile], rows: int) -> None:
-        """Refuse if files are missing: executors that do not share the driver's disk write on their own."""
-        if (present_rows := sum(file.rows for file in files)) < rows:
-            raise self._refused(epoch, made, FileNotFoundError(), f"{present_rows} of its {rows} rows are there")
 
     def _refused(self, epoch: int, made: Directory, error: OSError, reason: str = "") -> OnceOnlyError:
         cause, next_ = hindrance(error)

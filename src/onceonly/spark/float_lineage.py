@@ -203,7 +203,9 @@ class _Loose:
         self._add_all(new, bool(input_ids & self.columns))
         if any(part in plan.kind for part in _SEVERAL):
             self._add_all((node for node in new if holds_float(node.type)), True)
-            self._objects.update(str(node.id) for node in new if _is_object(node.type))
+            # A column of Java objects: its type has no spelling in JSON, or is marked as one.
+            typed = ((node, "object" if node.type is None else json.dumps(node.type).lower()) for node in new)
+            self._objects.update(str(node.id) for node, text in typed if "object" in text)
 
     def _add_all(self, nodes: Iterable[Node], hang: bool) -> None:
         if hang:
@@ -269,8 +271,3 @@ def holds_float(kind: Any) -> bool:
         return kind in ("float", "double")
     inner = [field["type"] for field in kind.get("fields", ())]
     return any(map(holds_float, (*inner, *(kind.get(part) for part in ("elementType", "keyType", "valueType")))))
-
-
-def _is_object(kind: Any) -> bool:
-    """Check whether a column holds Java objects: their type has no spelling in JSON, or is marked as one."""
-    return kind is None or "object" in json.dumps(kind).lower()

@@ -177,11 +177,6 @@ _4_1 = replace(
 )
 
 
-def _metrics_map(observation: Any) -> Mapping[str, Any]:
-    # ``getRow`` left ``Observation`` in 4.0 and came back in 4.1.
-    return dict(observation.getAsJava())
-
-
 _ROWS_PER_BATCH = 10_000
 
 
@@ -216,7 +211,8 @@ _4_0 = replace(
     minor="4.0",
     # The package ``operators.stateful`` is new in 4.1.
     state_writer="org.apache.spark.sql.execution.streaming.StateStoreWriter",
-    metrics=_metrics_map,
+    # ``getRow`` left ``Observation`` in 4.0 and came back in 4.1.
+    metrics=lambda observation: dict(observation.getAsJava()),
     stream_writer="DataSourceStreamWriter",
     batches=_batches_of_rows,
     delta=Delta("delta-spark_4.0_2.13"),
