@@ -70,6 +70,7 @@ class Job:
         late: newer files bring older changes: of a hundred keys, a fifth of the changes removes; into the first sink, a
             table of Postgres that remembers what was removed.
         once: for how long ids are known, in a table of the first sink's database; empty: they are not kept.
+        ids: path of a Delta table that keeps them instead.
         timed: note the greatest id as the time of all rows.
         ingest: note the moment at which the engine planned each batch.
         writers: names of the jobs that write the same dataset, this one among them; each notes the greatest id.
@@ -108,6 +109,7 @@ class Job:
     notes: int = 0
     wordless: str = ""
     once: str = ""
+    ids: str = ""
     timed: bool = False
     ingest: bool = False
     writers: tuple[str, ...] = ()
@@ -354,7 +356,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         transform=shaped,
         recovery=Recovery(on_refresh=job.on_refresh, adopt="here" if job.mends or job.writers else None),
         quality=quality,
-        dedupe=Dedupe(key="id", within=job.once, store=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
+        dedupe=Dedupe(key="id", within=job.once, store=_ids(job)) if job.once else None,
         event_time=_noting(job),
         windows=panes_of(job),
         lineage=OpenLineage(job.lineage) if job.lineage else None,
@@ -366,6 +368,10 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         say("end", query=job.name, batch=batch_id)
 
     return batch
+
+
+def _ids(job: Job) -> Sink:
+    return make_sink("delta", job.ids) if job.ids else make_sink(f"postgres:{SEEN}", job.target)
 
 
 def _noting(job: Job) -> Any:

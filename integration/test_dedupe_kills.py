@@ -21,6 +21,7 @@ from integration.targets import DeltaTarget, PostgresTarget
 from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.kill]
@@ -118,18 +119,20 @@ def set_clock(checkpoint: Path, batch: int, clock_ms: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("place", ["postgres", "delta"])
 @pytest.mark.parametrize("course", [SHORT, LONG], ids=["short", "long"])
 def test_no_kill_lets_an_id_through_twice_or_not_at_all(
-    any_postgres: Any, tmp_path: Path, warm_drivers: Drivers, course: Course
+    any_postgres: Any, tmp_path: Path, warm_drivers: Drivers, course: Course, place: str
 ) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     files = sent(random.Random(seed), course)
     assert sum(map(len, files)) - len({row for rows in files for row in rows}) > course.files * ROWS // 40
-    database, lake = any_postgres.database(f"once{course.files}"), tmp_path / "lake"
+    database, lake = any_postgres.database(f"once{course.files}{place}"), tmp_path / "lake"
     inbox, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     inbox.mkdir()
-    said: dict[str, Any] = {"also": (("delta", str(lake)),), "once": "7 days"}
+    ids = str(tmp_path / "seen") if place == "delta" else ""
+    said: dict[str, Any] = {"also": (("delta", str(lake)),), "once": "7 days", "ids": ids}
     job = Job("arrivals", "postgres", database, str(inbox), str(checkpoint), **said)
     drop(inbox, 0, files[0])
     assert was_killed(warm_drivers.start(job, fault=f"{Point.DISCOVER_AFTER}:killgroup"))
@@ -148,12 +151,12 @@ def test_no_kill_lets_an_id_through_twice_or_not_at_all(
     table = DeltaTarget(str(lake)).table.to_pyarrow_table(columns=["id", "word"])
     assert Counter((row["id"], row["word"]) for row in table.to_pylist()) == wanted
     assert any(word == "eight days later" for _, word in wanted) == course.outlasts_ids
-    young = pg.says(f"select count(*) from {SEEN} where at >= (select max(at) from {SEEN}) - interval '7 days'")
     known = {
         number for number in range(course.files) if course.clock(course.files - 1) - course.clock(number) <= WITHIN_MS
     }
-    assert young == [(len({one for number in known for one in new(files, number, course)}),)]
-    proven(pg, lake, wanted.total(), sum(map(len, files)))
+    store = DeltaSink(ids) if ids else PostgresSink(database, table=SEEN)
+    young = proven(pg, lake, store.seen_ids_store(7 * 86_400), wanted.total(), sum(map(len, files)))
+    assert young == len({one for number in known for one in new(files, number, course)})
 
 
 def new(files: Sequence[Sequence[Row]], number: int, course: Course) -> set[int]:
@@ -162,16 +165,21 @@ def new(files: Sequence[Sequence[Row]], number: int, course: Course) -> set[int]
     return {identifier for identifier, _ in after - before}
 
 
-def proven(pg: PostgresTarget, lake: Path, through: int, offered: int) -> None:
-    """Demand that every sink was audited, and that the counts of all epochs are those of the input."""
-    rows, kept = PostgresSink(pg.dsn, table="arrivals"), PostgresSink(pg.dsn, table=SEEN).seen_ids_store(7 * 86_400)
+def proven(pg: PostgresTarget, lake: Path, kept: Any, through: int, offered: int) -> int:
+    """Demand that every sink was audited, and that the counts of all epochs are those of the input.
+
+    Returns the number of ids that are known.
+    """
+    rows = PostgresSink(pg.dsn, table="arrivals")
     ledger = SqlLedger(pg.dsn)
     ledger.open()
     found = audit(ledger, "arrivals", [rows, DeltaTarget(str(lake)).sink(), kept])
     epochs = [record.epoch for record in ledger.epochs("arrivals")]
+    young = sum(kept.recount().values())
     for sink in (rows, kept):
         sink.close()
     ledger.close()
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(finding) for finding in found.findings]
     assert sum(epoch.digest.rows for epoch in epochs) == through
     assert sum(epoch.repeated.rows for epoch in epochs if epoch.repeated) == offered - through
+    return young

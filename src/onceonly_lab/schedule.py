@@ -178,9 +178,10 @@ class Schedule:
             all get all. What ``wants`` and ``bad`` say of a call holds for the drivers in turn.
         wants: sets of records that the output wants; bit ``n`` stands for record ``n``, from 0.
         bad: sets of records that are bad.
-        keys: of each record; the first Postgres keeps a catalogue of those that were seen, and a record whose key was
-            is in no sink. Empty: records have no keys.
-        windows: whether rows are aggregated in windows, whose state the first sink that can keeps, of a database first.
+        keys: of each record; a sink keeps a catalogue of those that were seen, and a record whose key was is in no
+            sink. Empty: records have no keys.
+        windows: whether rows are aggregated in windows, whose state a sink keeps. As for the catalogue, it is the first
+            one that can, of a database first.
     """
 
     sinks: tuple[Kind, ...]
@@ -333,8 +334,7 @@ def _check(schedule: Schedule) -> None:
     if schedule.program not in {"", *Program}:
         raise UnreadableSchedule(f"program: wants one of {', '.join(Program)}, got {schedule.program!r}")
     _check_division(schedule)
-    _check_keys(schedule)
-    _check_windows(schedule)
+    _check_kept(schedule)
     for at, fault in enumerate(schedule.faults):
         _check_fault(f"faults[{at}]", fault, schedule.incarnations)
     for at, loss in enumerate(schedule.losses):
@@ -359,27 +359,22 @@ def _check_division(schedule: Schedule) -> None:
             raise UnreadableSchedule(f"{name}: no sink gets them: '{which}' is not in gets")
 
 
-def _check_keys(schedule: Schedule) -> None:
-    if not schedule.keys:
-        return
-    if len(schedule.keys) != schedule.records:
+def _check_kept(schedule: Schedule) -> None:
+    if schedule.keys and len(schedule.keys) != schedule.records:
         raise UnreadableSchedule(f"keys: wants one for each of {schedule.records} records, got {len(schedule.keys)}")
-    if Kind.POSTGRES not in schedule.sinks:
-        raise UnreadableSchedule(f"keys: no sink of {', '.join(schedule.sinks)} keeps a catalogue, as postgres does")
-    for name in ("gets", "files", "stateful"):
-        if getattr(schedule, name):
-            raise UnreadableSchedule(f"keys: cannot be played together with {name}")
+    for kept, apart in _KEPT.items():
+        if not getattr(schedule, kept):
+            continue
+        if keeper_of(schedule.sinks) is None:
+            kinds = " and ".join(KEEPERS)
+            raise UnreadableSchedule(f"{kept}: no sink of {', '.join(schedule.sinks)} keeps them, as {kinds} do")
+        for name in apart:
+            if getattr(schedule, name):
+                raise UnreadableSchedule(f"{kept}: cannot be played together with {name}")
 
 
-def _check_windows(schedule: Schedule) -> None:
-    if not schedule.windows:
-        return
-    if keeper_of(schedule.sinks) is None:
-        kinds = " and ".join(KEEPERS)
-        raise UnreadableSchedule(f"windows: no sink of {', '.join(schedule.sinks)} keeps their state, as {kinds} do")
-    for name in ("gets", "keys", "stateful", "trims"):
-        if getattr(schedule, name):
-            raise UnreadableSchedule(f"windows: cannot be played together with {name}")
+_KEPT = {"keys": ("gets", "files", "stateful"), "windows": ("gets", "keys", "stateful", "trims")}
+"""What a sink keeps beside its rows, and what it cannot be played together with."""
 
 
 def _check_fault(where: str, fault: Fault, incarnations: int) -> None:

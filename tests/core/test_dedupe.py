@@ -25,6 +25,7 @@ from onceonly_checkpoints.digests import BAD, SEEN_IDS, Digest, column_of
 from onceonly_checkpoints.digests import OutputDigest as Held
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import Keep, PostgresSink, PostgresTuning
 
@@ -51,7 +52,8 @@ def once(**said: Any) -> Dedupe:
         ({"within": 7}, "E110", "Dedupe(within=7) is not understood"),
         ({"store": None}, "E122", "The deduplication store cannot be used: store= is missing."),
         ({"store": "orders_seen"}, "E122", "store='orders_seen' cannot hold ids and be asked for them"),
-        ({"store": DeltaSink("/seen")}, "E122", "cannot hold ids and be asked for them"),
+        ({"store": KafkaSink("broker", "seen")}, "E122", "cannot hold ids and be asked for them"),
+        ({"store": DeltaSink("/seen", key="id")}, "E122", "delta:seen was given options of its table"),
         ({"store": MemorySink(id="memory:seen")}, "E122", "cannot hold ids and be asked for them"),
         ({"store": PG.table("seen", key="id")}, "E122", "postgres:seen was given options of its table"),
         (

@@ -69,7 +69,7 @@ def test_a_schedule_without_outputs_is_written_as_ever():
         (json.dumps(changed(wants=[1])), "wants: no sink gets them"),
         (json.dumps(changed(gets=["all", "bad"], bad=[-1])), "bad: wants sets of records"),
         (json.dumps(changed(keys=[1])), "keys: wants one for each of 2 records, got 1"),
-        (json.dumps(changed(keys=[1, 1], sinks=["kafka"])), "keys: no sink of kafka keeps a catalogue"),
+        (json.dumps(changed(keys=[1, 1], sinks=["kafka"])), "keys: no sink of kafka keeps them"),
         (json.dumps(changed(keys=[1, 1], files=True)), "keys: cannot be played together with files"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,

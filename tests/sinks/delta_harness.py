@@ -33,6 +33,7 @@ class DeltaHarness(SinkHarness):
         self.answers = frozenset(
             {"content_epoch", "total", "read_at", "select_at", "identity_now", "place", "examine", "pipelines"}
             | {"source_identity", "window_store"}
+            | (set() if options else {"seen_ids_store"})
             | (set() if options.keys() & {"key", "merge"} else {"read_by_epoch"})
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -70,23 +69,6 @@ def test_an_id_is_known_to_later_epochs_for_its_time_and_to_no_earlier_one(dsn: 
         assert keeper.asked(everything, 3, BEGIN_MS + HOUR_MS + 1) == {3}
         assert keeper.asked(everything, 3, keeper.clock_ms, series=2) == {3}, "a full refresh began with epoch 2"
         assert keeper.asked(everything, 3, BEGIN_MS - HOUR_MS) == {1, 2, 3}, "a clock that went back forgets nothing"
-
-
-def test_what_is_known_is_what_a_dictionary_says_in_any_order_of_epochs(dsn: str) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    draw = random.Random(seed)
-    known: dict[int, int] = {}
-    with Keeper(dsn) as keeper:
-        for epoch in range(1, 40):
-            keeper.clock_ms += draw.randrange(HOUR_MS // 2)
-            offered = {draw.randrange(60) for _ in range(12)}
-            wanted = {one for one in offered if one in known and keeper.clock_ms - known[one] <= HOUR_MS}
-            assert keeper.asked([*offered], epoch, keeper.clock_ms) == wanted
-            keeper.keep(*sorted(offered - wanted))
-            known |= dict.fromkeys(offered - wanted, keeper.clock_ms)
-            again = keeper.asked([*offered], epoch, keeper.clock_ms)
-            assert again == wanted, "the epoch stands, and is computed again"
 
 
 def test_old_ids_leave_twice_as_fast_as_new_ones_come(dsn: str) -> None:
@@ -159,23 +141,6 @@ def test_ids_of_the_newest_epoch_that_brought_some_are_looked_for_when_it_opens_
         run(dsn, "DROP TABLE seen")
         assert keeper.sink.recount() == {}
         assert "ids of" not in str(keeper.sink.position(None).disturbances), "another table holds other ids"
-
-
-def test_ids_that_are_too_old_are_not_counted_whether_they_have_left_or_not(dsn: str) -> None:
-    with Keeper(dsn) as keeper:
-        keeper.keep(*range(20_001))
-        keeper.clock_ms += HOUR_MS + 1
-        keeper.keep(30_000)
-        assert len(run(dsn, "SELECT id FROM seen")) == 10_002, "of the old ones some are there still"
-        assert keeper.sink.recount() == {2: 1}
-        expired = keeper.sink.expired_rows()
-        assert expired is not None
-        gone = [expired.gone(marker.epoch, marker.epoch.digest.rows) for marker, _ in keeper.sink.history()]
-        assert gone == [20_001, 0]
-        keeper.clock_ms -= 2 * HOUR_MS
-        keeper.keep(40_000)
-        assert keeper.sink.recount() == {2: 1}, "a clock that goes back brings none of them back, and is old itself"
-        assert list(keeper.sink.external_changes(None)) == []
 
 
 def test_what_was_taken_from_a_table_of_ids_is_accepted_by_an_epoch_and_not_looked_for_again(dsn: str) -> None:

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Attempt
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.columns import with_epoch
@@ -296,6 +297,12 @@ class RemotePlace:
         """Delete a file if it exists."""
         if self._store.get_file_info(name).is_file:
             self._store.delete_file(name)
+
+
+def gone(sink: str, holds: str) -> OnceOnlyError:
+    """Refuse (E508) a table that lost a data file with rows of ours. ``holds`` says what they are."""
+    cause, remedy = "another program or VACUUM removed it", "restore it from a backup"
+    return refuse("E508", sink=sink, reason=f"a data file with {holds} is gone", cause=cause, next=remedy)
 
 
 def data_directory(root: str, options: Mapping[str, str]) -> LocalPlace | RemotePlace:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,6 +20,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.transaction import AddAction
 
 from onceonly.errors import mask
+from onceonly.protocol.capabilities import AT
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.columns import Column, arrow_schema, placeholder, written_otherwise
 from onceonly_sinks.delta.log import remote
@@ -167,6 +168,11 @@ class LogCommitter:
         """
         self._write(handle, note, arrow_schema(schema).empty_table(), grow=True)
 
+    def expire(self, handle: DeltaTable, note: Note, before_ms: int) -> None:
+        """Delete seen ids of before an instant, milliseconds since 1970. Commits nothing if there are none."""
+        instant = datetime(1970, 1, 1) + timedelta(milliseconds=before_ms)
+        handle.delete(f"{AT} < '{instant.isoformat(timespec='microseconds')}Z'", **self._commit(note))
+
     def _write(self, handle: DeltaTable, note: Note, rows: pa.Table, *, grow: bool) -> None:
         write_deltalake(
             handle,
@@ -240,6 +246,10 @@ CLEAN_UP_EVERY = 25
 
 COMPACT_EVERY = 50
 """Commits of ours between two compactions: as many small files as Spark's writer waits for."""
+
+EXPIRE_EVERY = 50
+"""Epochs with ids from the opening on, between two deletions of expired ones. A deletion reads each file that holds
+some, and writes again what is left of it."""
 
 TARGET = 100 * 1024 * 1024
 """Bytes of the files that compaction makes, and from which on it leaves a file alone: deltalake's own size."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode
 
 from onceonly.errors.options import Bytes, Column, Typed, checks_arguments, read_texts, write_texts
+from onceonly_checkpoints.epoch_time import milliseconds
 from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.planning import Settings
 
@@ -48,7 +49,7 @@ class DeltaTuning(Typed):
 
 TUNING = DeltaTuning()
 
-_KIND = "delta:"
+_KIND, _KEEPS = "delta:", "keeps"
 _NAMES = ("id", "key", "sequence", "delete_flag", "merge", "schema", "epoch_column", "external_changes", "partition_by")
 
 
@@ -65,13 +66,14 @@ def address_of(
         **{"epoch_column": settings.epoch_column, "partition_by": settings.partition_by},
         "external_changes": settings.foreign.word,
     }
-    texts = write_texts(values, _NAMES, call, DeltaTuning)
+    keeps = {_KEEPS: [f"{settings.keeps} seconds"]} if settings.keeps else {}
+    texts = {**write_texts(values, ("id",) if keeps else _NAMES, call, DeltaTuning), **keeps}
     mark = "#" if texts or "#" in location else ""
     return f"{_KIND}{location}{mark}{urlencode(texts, doseq=True, safe=':/,')}"
 
 
-def read_address(address: str, call: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
-    """Split an address into place and keyword arguments. A plain path is an address, too.
+def read_address(address: str, call: Callable[..., Any]) -> tuple[str, dict[str, Any], int]:
+    """Split an address into place, keyword arguments, and the seconds for which ids are kept. A path is one, too.
 
     Raises:
         ConfigurationError: E110, there is no such option.
@@ -80,7 +82,8 @@ def read_address(address: str, call: Callable[..., Any]) -> tuple[str, dict[str,
     location, mark, query = rest.rpartition("#")
     texts: dict[str, Sequence[str]] = {**parse_qs(query)}
     if not mark or (query and not texts):
-        return rest, {}
+        return rest, {}, 0
+    keeps = (milliseconds(",".join(texts.pop(_KEEPS, ()))) or 0) // 1000
     values = read_texts("the address of a Delta sink", texts, _NAMES, call, DeltaTuning)
     column = values.pop("epoch_column", None)
-    return location, {**values, "tuning": DeltaTuning(epoch_column=column)}
+    return location, {**values, "tuning": DeltaTuning(epoch_column=column)}, keeps

@@ -89,6 +89,7 @@ class Settings:
     """Options that the user chose, as in :class:`~onceonly_sinks.delta.sink.DeltaSink`.
 
     ``limit`` is ``driver_limit``, in bytes of Arrow. ``compact``: a table that the sink creates asks for compaction.
+    ``keeps``: seconds after which a row leaves a table of seen ids, 0 in any other table.
     """
 
     upsert: Upsert
@@ -100,6 +101,7 @@ class Settings:
     grows: bool
     foreign: ChangePolicy
     compact: bool = False
+    keeps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.delta import log as log_of_table
 from onceonly_sinks.delta import row_counts
+from onceonly_sinks.delta.columns import is_placeholder
 from onceonly_sinks.delta.ladder import ChangePolicy, Effect
 from onceonly_sinks.delta.read import changes_of
 from onceonly_sinks.delta.table import Table, paths_of
@@ -261,6 +262,12 @@ def dataset(table: Table, handle: DeltaTable) -> Any:
             cause="the table has a feature that only Spark's Delta reads",
             next=f'read it with Spark: spark.read.format("delta").load("{table.uri}")',
         ) from error
+
+
+def newest_rows(table: Table) -> Any | None:
+    """The rows of the newest version. ``None`` before the first batch. Raises as :func:`dataset`."""
+    handle = table.refreshed()
+    return None if handle is None or is_placeholder(table.columns) else dataset(table, handle)
 
 
 def _numbered(rows: Any, column: str, span: Span) -> Rows:

@@ -22,17 +22,27 @@ from onceonly.protocol.capabilities import (
     GONE,
     STATE_KEY,
     OpenWindow,
+    SeenIdsStore,
     Span,
     StateRow,
     StateWanted,
     WindowStore,
 )
 from onceonly.protocol.sink import check_prepared_by
-from onceonly.protocol.values import AppTransaction, Changes, ExternalChange, Leaves, Names, ToleratedChanges, Total
+from onceonly.protocol.values import (
+    AppTransaction,
+    Changes,
+    ExpiredRows,
+    ExternalChange,
+    Leaves,
+    Names,
+    ToleratedChanges,
+    Total,
+)
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.storage import is_local, resolved
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta import errors, files, read, spark_committer
+from onceonly_sinks.delta import errors, files, read, row_rules, seen_ids, spark_committer, window_state
 from onceonly_sinks.delta import table as foreign
 from onceonly_sinks.delta.ladder import ChangePolicy
 from onceonly_sinks.delta.load import Preparer
@@ -61,6 +71,7 @@ _READERS = "nothing to do: every version of the table holds whole epochs only"
 
 @checks_arguments
 class DeltaSink(
+    SeenIdsStore,
     WindowStore,
     protocol.HostsStores,
     protocol.ReplacesRows,
@@ -167,36 +178,49 @@ class DeltaSink(
     @classmethod
     def from_address(cls, address: str) -> Self:
         """Find a table again for reading. The environment supplies the secrets of an object store."""
-        target, options = read_address(address, DeltaSink.__init__)
+        target, options, keeps = read_address(address, DeltaSink.__init__)
         path = target if is_table_name(target) else location(target)
-        return cls(Path(path) if is_local(path) and not is_table_name(path) else path, **options)
+        found = cls(Path(path) if is_local(path) and not is_table_name(path) else path, **options)
+        return found.seen_ids_store(keeps) if keeps else found
+
+    def seen_ids_store(self, seconds: int) -> Self:
+        """This table as one of seen ids. Raises E122: the sink has options for other rows."""
+        if said := self._described:
+            raise refuse("E122", problem=said, next=f"give the table alone: store=DeltaSink({self._target!r})")
+        id_ = self._id if self.named else None
+        return self._of_our_own(self._root or self._target, id_, seen_ids.EPOCH_COLUMN, keeps=seconds)
 
     def window_store(self, *, separate: bool) -> Self | None:
         """A table for the state of windows (see ``HostsStores``). ``None``: beside a table that only a catalog finds.
 
         Raises E143: the sink has options for other rows.
         """
-        from onceonly_sinks.delta import window_state
-
-        target, settings = self._root or self._target, self._settings
+        target = self._root or self._target
         if separate and self._root is None:
             return None
-        if not separate and (settings.merge or settings.epoch_column or settings.partition_by or settings.grows):
-            problem = f"{self._id} was given options of its table"
-            remedy = f"give the table alone: state_sink=DeltaSink({self._target!r})"
-            raise refuse("E143", problem=problem, next=remedy)
-        made = type(self)(
-            f"{target.rstrip('/')}{window_state.SUFFIX}" if separate else target,
-            key=STATE_KEY,
-            delete_flag=GONE,
-            id=self._id if self.named and not separate else None,
-            storage_options=self._options,
-            external_changes="nothing",
-            tuning=replace(self._tuning, epoch_column=CHANGED),
-        )
-        # A window that stays open for long is a row of an old file, and there would be one for each epoch.
-        made._settings = replace(made._settings, compact=True)
+        if not separate and (said := self._described):
+            raise refuse("E143", problem=said, next=f"give the table alone: state_sink=DeltaSink({self._target!r})")
+        place = f"{target.rstrip('/')}{window_state.SUFFIX}" if separate else target
+        id_ = self._id if self.named and not separate else None
+        return self._of_our_own(place, id_, CHANGED, key=STATE_KEY, delete_flag=GONE)
+
+    @property
+    def _described(self) -> str:
+        """That options describe the table's rows, in words. Empty: they do not."""
+        settings = self._settings
+        said = settings.merge or settings.epoch_column or settings.partition_by or settings.grows
+        return f"{self._id} was given options of its table" if said else ""
+
+    def _of_our_own(self, place: str, id_: str | None, column: str, keeps: int = 0, **options: Any) -> Self:
+        options |= {"storage_options": self._options, "tuning": replace(self._tuning, epoch_column=column)}
+        made = type(self)(place, id=id_, external_changes="nothing", **options)
+        # A row that stays for long is one of an old file, and there would be a file for each epoch.
+        made._settings = replace(made._settings, compact=True, keeps=keeps)
         return made
+
+    def lookup(self, as_of: AsOf) -> seen_ids.SeenIdsLookup:
+        """A lookup of seen ids for executors. Raises E506: the table holds other rows. E508: it cannot be read."""
+        return seen_ids.lookup(self._open.table, as_of, self._settings.keeps)
 
     # ---- opening
 
@@ -223,8 +247,6 @@ class DeltaSink(
         Raises:
             DestinationError: E506, Delta has no such type.
         """
-        from onceonly_sinks.delta import row_rules
-
         table, batch = self._open.table, rules.columns_of(rules.delta_schema(self._id, columns))
         if table.reopen() is None or rules.is_placeholder(table.columns):
             return row_rules.of(self._settings, (), {}, batch)
@@ -346,9 +368,22 @@ class DeltaSink(
         """Rows per epoch that the table still holds, counted by following files through the log. See ``census``.
 
         Epochs whose log file was cleaned away are left out. ``None`` if an epoch was merged, or if the log does not
-        show whose rows another writer deleted.
+        show whose rows another writer deleted. A table of ids counts those that are still known.
         """
+        if self._settings.keeps:
+            return self._known()[0]
         return None if self._settings.merge else read.recount(self._open.table)
+
+    def expired_rows(self) -> ExpiredRows | None:
+        """Rows of a table of ids that no longer count. ``None`` for any other table."""
+        newest = self.look().marker
+        if newest is None or not self._settings.keeps:
+            return None
+        return ExpiredRows(newest.epoch.number, newest.epoch.digest_in(self._id).rows, 0, self._known()[1])
+
+    def _known(self) -> tuple[Mapping[int, int], int]:
+        newest = self.look().marker
+        return seen_ids.known(self._open.table, newest.epoch, self._settings.keeps) if newest else ({}, 0)
 
     def absent(self) -> str:
         """Count of missing data files of the newest version, in words, or empty."""
@@ -358,7 +393,7 @@ class DeltaSink(
     def total(self) -> Total | None:
         """Rows of the newest version, by its log. ``None`` if a file has no count or holds deleted rows."""
         upsert = self._settings.upsert
-        removes = self._free is not None or upsert.delete is not None
+        removes = self._free is not None or upsert.delete is not None or self._settings.keeps > 0
         rows = self._open.table.count_rows()
         leaves = Leaves.by(sequence=upsert.sequence is not None, removes=removes)
         return None if rows is None else Total(rows, leaves)
@@ -423,20 +458,14 @@ class DeltaSink(
 
         Raises E226: a row is of this epoch or a later one. Raises E508: deltalake does not read such a table.
         """
-        from onceonly_sinks.delta import window_state
-
         return window_state.recall(self._open.table, request, as_of)
 
     def count_windows(self, since: int) -> int:
         """Number of open windows (see ``WindowStore``)."""
-        from onceonly_sinks.delta import window_state
-
         return window_state.count(self._open.table, since)
 
     def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
         """Open windows (see ``WindowStore``)."""
-        from onceonly_sinks.delta import window_state
-
         return window_state.open_windows(self._open.table, since, key, limit)
 
     def external_changes(self, since: Receipt | None) -> tuple[ExternalChange, ...]:

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from onceonly.errors import refuse
 from onceonly.protocol.capabilities import CHANGED, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly.protocol.guard import check_recalled
-from onceonly_sinks.delta.columns import is_placeholder
-from onceonly_sinks.delta.read_at import dataset
+from onceonly_sinks.delta.files import gone
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
@@ -59,13 +57,12 @@ _PAGE = 1000
 
 def _batches(table: Table, since: int, wanted: Any) -> Iterator[pa.RecordBatch]:
     """Rows of the newest version that count, of those the wanted ones. ``None``: all."""
-    handle, epoch = table.refreshed(), cast("Any", ds.field(CHANGED))
-    if handle is None or is_placeholder(table.columns):
-        return
+    from onceonly_sinks.delta.read_at import newest_rows
+
+    rows, epoch = newest_rows(table), cast("Any", ds.field(CHANGED))
     try:
-        for batch in dataset(table, handle).to_batches(filter=(epoch >= since) | epoch.is_null()):
+        for batch in rows.to_batches(filter=(epoch >= since) | epoch.is_null()) if rows is not None else ():
             # Not by the scan: a merge by deltalake leaves files of string views, which Arrow compares with no text.
             yield batch if wanted is None else batch.filter(wanted)
     except FileNotFoundError as error:
-        reason, cause = "a data file with window state is gone", "another program or VACUUM removed it"
-        raise refuse("E508", sink=table.sink, reason=reason, cause=cause, next="restore it from a backup") from error
+        raise gone(table.sink, "window state") from error

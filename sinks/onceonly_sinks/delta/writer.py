@@ -23,7 +23,7 @@ from onceonly.runtime.sink_refusals import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import columns, errors, head, read, spark_committer
 from onceonly_sinks.delta.head import Content, SinkState
-from onceonly_sinks.delta.log_committer import ENCODED_NAMES, LogCommitter, Maintenance, removes_all
+from onceonly_sinks.delta.log_committer import ENCODED_NAMES, EXPIRE_EVERY, LogCommitter, Maintenance, removes_all
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.prepared import Committer, HeldRows, Rows, StagedRows
@@ -51,6 +51,8 @@ class TableWriter:
         self._free = free
         self._partition_by = settings.partition_by
         self._allowed = settings.foreign
+        self._keeps = settings.keeps
+        self._brought_ids = 0
         self._spark = spark
         self._passing: tuple[ExternalChange, ...] = ()
         self._passed: tuple[ExternalChange, ...] = ()
@@ -243,7 +245,15 @@ class TableWriter:
                 self._log.define(handle, self._repeated_note(before), prepared.schema, self._partition_by)
             if prepared.widens_before:
                 self._log.widen(handle, self._repeated_note(before), prepared.schema)
+            if self._keeps and note.rows:
+                self._expire_ids(handle, note, before)
         self._committer(prepared).send(handle, note, prepared)
+
+    def _expire_ids(self, handle: DeltaTable, note: Note, before: SinkState) -> None:
+        lineage = note.marker.epoch.lineage if note.marker else None
+        if lineage and not self._brought_ids % EXPIRE_EVERY:
+            self._log.expire(handle, self._repeated_note(before), lineage.batch_timestamp_ms - self._keeps * 1000)
+        self._brought_ids += 1
 
     @staticmethod
     def _repeated_note(before: SinkState) -> Note:

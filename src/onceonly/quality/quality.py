@@ -220,8 +220,9 @@ class Dedupe:
             if the id has parts. Texts, whole numbers, decimals, times, bytes. A row without one is bad.
         within: how long an id is known, ``"7 days"``, from the row that passed, by the engine's clock of the batches,
             not the rows' own times.
-        store: the table of ids, for nothing else: ``pg.table("orders_seen")``. It is made with the first epoch. It has
-            16 bytes and a time for each id, which leave after ``within``.
+        store: the table of ids, for nothing else: ``pg.table("orders_seen")`` or ``DeltaSink("/lake/orders_seen")``. It
+            is made with the first epoch. It has 16 bytes and a time for each id, which leave after ``within``. Delta
+            has no index: each look-up reads the ids that are known.
 
     Raises:
         ConfigurationError: E110 an argument is not understood. E122 no ids can be kept there.
@@ -284,7 +285,7 @@ def _keeper(keep: object, seconds: int) -> SeenIdsStore:
     return store
 
 
-_STORE_REMEDY = 'name a table of Postgres: Dedupe(..., store=pg.table("orders_seen"))'
+_STORE_REMEDY = 'name a table: store=pg.table("orders_seen") or store=DeltaSink("/lake/orders_seen")'
 
 
 def check_dedupe(dedupe: Dedupe | None, sinks: Sequence[Sink]) -> None:

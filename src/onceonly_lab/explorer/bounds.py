@@ -120,6 +120,7 @@ BOUNDS: dict[str, Bound] = {
     "together": _TOGETHER,
     "together-beside": replace(_TOGETHER, kinds=(_POSTGRES, _POSTGRES, _DELTA), drivers=2, ledgers=0),
     "keeper": Bound((_POSTGRES, _KAFKA), records=3, drivers=2, ledgers=1, keys=(1, 2, 1)),
+    "keeper-delta": Bound((_DELTA, _KAFKA), records=3, drivers=2, ledgers=1, keys=(1, 2, 1)),
     "windows": Bound((_POSTGRES, _KAFKA), records=3, drivers=2, ledgers=1, windows=True),
     "drivers": Bound((_POSTGRES, _KAFKA), records=3, drivers=4, ledgers=1),
     "begins-larger": replace(_BEGINS, kinds=(_POSTGRES, _DELTA)),

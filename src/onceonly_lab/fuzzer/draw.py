@@ -97,7 +97,7 @@ _WINDOWED = 0.5
 
 def _repeated(chance: random.Random, drawn: Schedule) -> Schedule:
     """With keys of which some come again, and a sink that keeps a catalogue of them."""
-    able = Kind.POSTGRES in drawn.sinks and not (drawn.gets or drawn.peopled or drawn.files or drawn.stateful)
+    able = keeper_of(drawn.sinks) is not None and not (drawn.gets or drawn.peopled or drawn.files or drawn.stateful)
     if not able or chance.random() >= 0.5:
         return drawn
     return replace(drawn, keys=tuple(chance.randint(1, 1 + drawn.records // 2) for _ in range(drawn.records)))

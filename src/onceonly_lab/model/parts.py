@@ -41,11 +41,11 @@ class Kind(StrEnum):
 
 
 KEEPERS = (Kind.POSTGRES, Kind.DELTA)
-"""Kinds of sinks that keep the state of windows. Of several the first kind does."""
+"""Kinds of sinks that keep seen keys and the state of windows. Of several the first kind does."""
 
 
 def keeper_of(kinds: Sequence[str]) -> int | None:
-    """Place of the sink that keeps the state of windows; ``None``: none of them does."""
+    """Place of the sink that keeps seen keys or the state of windows; ``None``: none of them does."""
     return next((kinds.index(kind) for kind in KEEPERS if kind in kinds), None)
 
 

@@ -219,7 +219,7 @@ class Bound:
         bad: which records are bad, by the programs of the drivers in turn; the last sink gets these and no others.
         together: whether all Postgres sinks commit in one transaction.
         turns: whether every second driver names the sinks in reverse order.
-        keys: of each record; the first Postgres keeps a catalogue of those that were seen. Empty: records have no keys.
+        keys: of each record; the sink of ``keeper_of`` keeps a catalogue of those seen. Empty: records have none.
         windows: whether rows are aggregated in windows, whose state the sink of ``keeper_of`` keeps.
         reads: whether somebody reads all sinks as of the newest read point; an operator may have the ledger rebuilt
             from them, instead of a loss.
@@ -308,9 +308,7 @@ class Bound:
     @cached_property
     def keeper(self) -> tuple[int, ...]:
         """Place of the sink that keeps the catalogue of keys or the state of windows, if there is one."""
-        if self.keys:
-            return (self.kinds.index(Kind.POSTGRES),)
-        place = keeper_of(self.kinds) if self.windows else None
+        place = keeper_of(self.kinds) if self.keys or self.windows else None
         return () if place is None else (place,)
 
     def keeps(self, sink: str) -> bool:
