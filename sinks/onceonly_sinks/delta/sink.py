@@ -371,7 +371,7 @@ class DeltaSink(
         show whose rows another writer deleted. A table of ids counts those that are still known.
         """
         if self._settings.keeps:
-            return self._known()[0]
+            return self._known(self.look().marker)[0]
         return None if self._settings.merge else read.recount(self._open.table)
 
     def expired_rows(self) -> ExpiredRows | None:
@@ -379,10 +379,9 @@ class DeltaSink(
         newest = self.look().marker
         if newest is None or not self._settings.keeps:
             return None
-        return ExpiredRows(newest.epoch.number, newest.epoch.digest_in(self._id).rows, 0, self._known()[1])
+        return ExpiredRows(newest.epoch.number, newest.epoch.digest_in(self._id).rows, 0, self._known(newest)[1])
 
-    def _known(self) -> tuple[Mapping[int, int], int]:
-        newest = self.look().marker
+    def _known(self, newest: Marker | None) -> tuple[Mapping[int, int], int]:
         return seen_ids.known(self._open.table, newest.epoch, self._settings.keeps) if newest else ({}, 0)
 
     def absent(self) -> str:

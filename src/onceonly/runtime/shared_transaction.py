@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 def transaction_groups(sinks: Sequence[Sink]) -> tuple[tuple[str, ...], ...]:
     """Group ids of sinks that can commit in one transaction. A sink that can join no other is in no group."""
-    groups: list[list[Sink]] = []
-    for sink in sinks:
-        firsts = ((group, group[0]) for group in groups if isinstance(sink, JoinsTransaction))
-        joined = (group for group, first in firsts if isinstance(first, JoinsTransaction) and first.can_join(sink))
-        if (group := next(joined, None)) is None:
+    groups: list[list[Any]] = []
+    for sink in (each for each in sinks if isinstance(each, JoinsTransaction)):
+        group = next((candidate for candidate in groups if candidate[0].can_join(sink)), None)
+        if group is None:
             groups.append(group := [])
         group.append(sink)
     return tuple(tuple(sink.id for sink in group) for group in groups if len(group) > 1)
