@@ -12,6 +12,7 @@ import psycopg
 
 from benchmarks import bars, topics
 from onceonly import Storage, exactly_once
+from onceonly_lab.reading import delta_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,7 +98,7 @@ def _delta_rows(path: Path) -> Counted:
     import pyarrow.compute as pc
     from deltalake import DeltaTable
 
-    ids = DeltaTable(str(path)).to_pyarrow_table(columns=["id"]).column("id")
+    ids = delta_rows(DeltaTable(str(path)), ["id"]).column("id")
     return Counted(len(ids), pc.sum(ids).as_py() or 0)
 
 

@@ -23,6 +23,7 @@ import onceonly
 from benchmarks import streams
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.rounds import HEAD, Job, rows
+from onceonly_lab.reading import delta_rows
 from onceonly_lab.servers.connect import ConnectServer
 from onceonly_sinks.delta import DeltaSink
 
@@ -106,7 +107,7 @@ def _found(table: Path) -> tuple[int, int]:
     import pyarrow.compute as pc
     from deltalake import DeltaTable
 
-    ids = DeltaTable(str(table)).to_pyarrow_table(columns=["id"]).column("id")
+    ids = delta_rows(DeltaTable(str(table)), ["id"]).column("id")
     return len(ids), int(pc.sum(ids).as_py())
 
 

@@ -27,6 +27,7 @@ from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOut
 from onceonly.spark import frames
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints import chain
+from onceonly_lab.reading import delta_rows
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.postgres import PostgresSink
@@ -169,7 +170,7 @@ def _resolved(wanted: OutputSpec, shown: DataFrame) -> ResolvedOutput:
 def _count(table: Path) -> int:
     from deltalake import DeltaTable
 
-    return DeltaTable(str(table)).to_pyarrow_dataset().count_rows()
+    return delta_rows(DeltaTable(str(table)), []).num_rows
 
 
 _ABOUT = """- Each figure of epochs is the median of Spark's own `durationMs.triggerExecution` over the settled

@@ -43,7 +43,9 @@ MOMENTS = {
 _OURS = ("PYTHON", "PIP_", "PYTEST", "PYSPARK", "SPARK", "ONCEONLY", "VIRTUAL_ENV", "CONDA", "COV", "PYENV_VERSION")
 _ROWS = """
 from deltalake import DeltaTable
-print(DeltaTable("shop/orders").to_pyarrow_table().sort_by("id")["id"].to_pylist())
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+orders = DeltaTable("shop/orders").to_pyarrow_dataset(filesystem=SubTreeFileSystem("shop/orders", LocalFileSystem()))
+print(orders.to_table().sort_by("id")["id"].to_pylist())
 """
 _HINTS = """
 from importlib.metadata import metadata

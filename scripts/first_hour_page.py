@@ -77,6 +77,6 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit(): after DeltaTable.to_pyarrow_table() a thread of Arrow may still close a file by Python code, which
-    # aborts the interpreter's exit (4 of 60 runs of a program that only reads a table).
+    # Not sys.exit(): blocks read by deltalake as users do, and a thread of Arrow may still close a file by Python code,
+    # which aborts the interpreter's exit (4 of 60 runs of a program that only reads a table).
     os._exit(code)

@@ -73,6 +73,14 @@ def test_the_container_is_called_untried_and_runs_a_target() -> None:
     assert container["postCreateCommand"] == "make fast"
 
 
+def test_programs_read_delta_tables_by_arrows_own_file_system() -> None:
+    folders = ("src", "sinks", "checkpoints", "scripts", "benchmarks", "docs/examples")
+    programs = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    # A file that Python opened, as deltalake does, may abort the exit of a program that reads and ends.
+    assert [path.name for path in programs if ".to_pyarrow_table(" in path.read_text()] == []
+    assert len(programs) > 300
+
+
 # ---- texts
 
 

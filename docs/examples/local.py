@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "id bigint, item string, amount bigint, version bigint, at timestamp"
@@ -54,9 +55,11 @@ def run(stream: DataFrame, write: Callable[[DataFrame, int], None], checkpoint: 
     query.awaitTermination()
 
 
-def rows(table: Path, *columns: str) -> list[tuple[Any, ...]]:
+def rows(table: Path, *columns: str, version: int | None = None) -> list[tuple[Any, ...]]:
     """Rows of a Delta table, sorted."""
-    found = DeltaTable(table).to_pyarrow_table(columns=list(columns)).to_pylist()
+    # Arrow's own file system: its threads may close a file after the program's last line.
+    files = SubTreeFileSystem(str(table), LocalFileSystem())
+    found = DeltaTable(table, version).to_pyarrow_dataset(filesystem=files).to_table(columns=list(columns)).to_pylist()
     return sorted(tuple(row[name] for name in columns) for row in found)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deltalake import DeltaTable
 from local import forget_last_commit, onceonly, read, receive, rows, run, session, work_folder
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -47,9 +46,7 @@ def main(spark: SparkSession, work: Path) -> None:
     version = point["delta:state"].at("version")
     assert isinstance(version, int)
     print(f"epoch 2 is version {version} of {work / 'state'}")
-    assert [row["item"] for row in DeltaTable(work / "state", version=version).to_pyarrow_table().to_pylist()] == [
-        "red pen"
-    ]
+    assert rows(work / "state", "item", version=version) == [("red pen",)]
     # Rows of the table by key are replaced and in no count; without the option the exit code says so (3).
     onceonly("audit", "--ledger", f"{checkpoint}.onceonly.db", "--uncounted-ok")
 

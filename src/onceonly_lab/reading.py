@@ -15,11 +15,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from onceonly.errors import mask
 from onceonly_lab.history import BAD, Mark, MarkTime, Row
 from onceonly_lab.history.recorder import Seen, SinkUnreachable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
 
 _PATIENCE_S = 10
 _BEGINNING = -2
@@ -182,6 +187,20 @@ def _beside(outputs: Sequence[Mapping[str, Any]], sink: str) -> tuple[int | None
     return ours.get("filtered", 0), bad
 
 
+def delta_rows(table: DeltaTable, columns: Sequence[str]) -> pa.Table:
+    """Rows of an opened version of a Delta table.
+
+    Arrow reads from a disk by its own file system: its threads may close a file after the last line of a program, and a
+    file that Python opened, as deltalake's are, aborts the interpreter's exit then.
+    """
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+    scheme, _, path = table.table_uri.partition("://")
+    files = SubTreeFileSystem(unquote(path), LocalFileSystem()) if scheme == "file" else None
+    rows: pa.Table = table.to_pyarrow_dataset(filesystem=files).to_table(columns=list(columns))
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class DeltaReader:
     """Reads one version of a Delta table: its rows, and the markers in its log up to that version.
@@ -210,7 +229,7 @@ class DeltaReader:
                 return self._nothing()
             table = DeltaTable(self.uri)
             # A table that was only fenced so far has no columns of the batch yet.
-            rows = table.to_pyarrow_table(columns=self.columns.names).to_pylist() if table.file_uris() else []
+            rows = delta_rows(table, self.columns.names).to_pylist() if table.file_uris() else []
             marks = tuple(self._marks(table))
         except (DeltaError, OSError) as error:
             raise SinkUnreachable(self.sink, mask(str(error))) from error

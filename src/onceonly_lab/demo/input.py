@@ -188,8 +188,9 @@ def query_name(name: str) -> str:
 def _read_delta(path: str) -> pa.Table:
     from deltalake import DeltaTable
 
-    table: pa.Table = DeltaTable(path).to_pyarrow_table(columns=arrow_schema().names)
-    return table
+    from onceonly_lab.reading import delta_rows
+
+    return delta_rows(DeltaTable(path), arrow_schema().names)
 
 
 def _read_postgres(dsn: str, table: str) -> pa.Table:
