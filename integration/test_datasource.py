@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 from contextlib import closing
@@ -149,6 +150,30 @@ def test_state_that_is_said_to_be_deterministic_is_written_and_compared(
         assert [record.epoch.digest.rows for record in ledger.epochs("orders")] == [10, 5, 5]
         states = [record.epoch.lineage.state for record in ledger.epochs("orders") if record.epoch.lineage]
         assert [state.version for state in states[1:] if state] == [2, 3]
+
+
+@source
+def test_the_state_of_another_run_is_refused_until_its_own_is_back(
+    spark: SparkSession, stream: SourceStream, delta: DeltaTarget, tmp_path: Path
+) -> None:
+    """Tasks compute rows before the sink looks at the state, so of one that is missing Spark itself says so."""
+    said = {"shape": lambda df: df.dropDuplicates(["id"]), "deterministic": "true"}
+    other = SourceStream(spark, tmp_path / "other", "others")
+    other.receive(range(100, 160)).run_to(DeltaSink(tmp_path / "other" / "table"), **said)
+    stream.receive(range(10)).run_to(delta.sink(), **said)
+    state, kept = stream.checkpoint / "state", stream.root / "kept"
+    shutil.copytree(state, kept)
+    stream.receive(range(5, 15))
+    shutil.rmtree(state / "0" / "0")
+    assert "CANNOT_LOAD_STATE_STORE" in stream.fail_to(delta.sink(), **said)
+    shutil.rmtree(state)
+    shutil.copytree(other.checkpoint / "state", state)
+    assert "[ONCE-E248]" in stream.fail_to(delta.sink(), **said)
+    assert delta.ids() == [*range(10)]
+    shutil.rmtree(state)
+    kept.rename(state)
+    stream.run_to(delta.sink(), **said)
+    assert delta.ids() == [*range(15)]
 
 
 @source

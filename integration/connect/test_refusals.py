@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,10 @@ def lucky(df: DataFrame) -> DataFrame:
 
 def counts(df: DataFrame) -> DataFrame:
     return df.groupBy("word").count()
+
+
+def unique(df: DataFrame) -> DataFrame:
+    return df.dropDuplicates(["id"])
 
 
 def with_luck(df: DataFrame) -> DataFrame:
@@ -147,6 +152,19 @@ def test_a_stateful_plan_that_changes_is_refused_at_its_first_batch(
     assert found.code == "E109"
     assert "rand(" in found.what
     assert not Path(delta.path).exists()
+
+
+def test_a_state_that_is_missing_is_refused_until_it_is_back(connected: ConnectStream, delta: DeltaTarget) -> None:
+    connected.receive(range(3)).write(delta.sink(), shape=unique)
+    state, kept = connected.checkpoint / "state" / "0" / "0", connected.root / "kept"
+    state.rename(kept)
+    connected.receive(range(2, 5))
+    assert connected.refused(delta.sink(), shape=unique).code == "E248"
+    assert delta.ids() == [*range(3)]
+    shutil.rmtree(state, ignore_errors=True)
+    kept.rename(state)
+    connected.write(delta.sink(), shape=unique)
+    assert delta.ids() == [*range(5)]
 
 
 def test_spark_s_own_committer_of_delta_is_refused(connected: ConnectStream, delta: DeltaTarget) -> None:

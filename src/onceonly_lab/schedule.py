@@ -233,7 +233,7 @@ class Schedule:
         """The same without what only the simulated world has: people, ailing sinks, other kinds of sources."""
         losses = tuple(loss for loss in self.losses if loss.what not in {*Harm, Damage.ANOTHER})
         plain = replace(self, losses=losses, gone=(), obeys=(), program="", begins=False, trims=False, stages=False)
-        return replace(plain, keys=())
+        return replace(plain, keys=(), windows=self.windows and not self.gets)
 
     @property
     def peopled(self) -> bool:
@@ -307,7 +307,9 @@ def demand_alone(schedule: Schedule) -> None:
         UnreadableSchedule: somebody does.
     """
     if schedule != schedule.alone:
-        raise UnreadableSchedule("only the simulated world has people, ailing sinks, trims, lost input and keys")
+        raise UnreadableSchedule(
+            "only the simulated world has people, ailing sinks, trims, lost input, keys and windows beside outputs"
+        )
 
 
 def load_schedule(path: Path | str) -> Schedule:
@@ -373,7 +375,7 @@ def _check_kept(schedule: Schedule) -> None:
                 raise UnreadableSchedule(f"{kept}: cannot be played together with {name}")
 
 
-_KEPT = {"keys": ("gets", "files", "stateful"), "windows": ("gets", "keys", "stateful", "trims")}
+_KEPT = {"keys": ("files", "stateful"), "windows": ("stateful", "trims")}
 """What a sink keeps beside its rows, and what it cannot be played together with."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from tests.core.several import Pipeline, offered
 from tests.panes import oracle
-from tests.panes.drive import definition_of
+from tests.panes.drive import definition_of, engine_rows
 from tests.panes.oracle import Epoch as Said
 from tests.panes.oracle import Rules
 from tests.panes.streams import drawn_epochs, drawn_rules
@@ -37,7 +37,7 @@ from onceonly.windows.epoch_step import (
     fingerprint,
 )
 from onceonly.windows.rules.spec import Definition
-from onceonly.windows.rules.step import Row, partials_of
+from onceonly.windows.rules.step import partials_of
 from onceonly_checkpoints.digests import BAD, Digest, OutputDigest, column_of
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epoch_time import END
@@ -73,8 +73,7 @@ class WindowedRows(ArrowBatch):
     def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowResultBatch:
         """Aggregate and step; see ``protocol.batch.Bindable``."""
         definition = self._stepping.definition
-        inputs = len(definition.panes.expressions)
-        given = [Row((row.key,), row.time * MS, (row.value,) * inputs, row.mark) for row in self._said]
+        given = engine_rows(definition, self._said)
         times = [row.time for row in given if row.time is not None]
         horizon = clock.horizon if clock and clock.horizon is not None else min(times, default=0)
         late = sum(time < horizon for time in times)

@@ -560,7 +560,7 @@ def aggregate(pipeline: Paned, rules: Rules, epochs: Sequence[oracle.Epoch]) -> 
     noted = [None, *(marker.time.complete_until if marker.time else None for marker in pipeline.markers("a"))]
     for said, before in zip(epochs, noted, strict=False):
         for row in said.rows:
-            for start, end in spans_of(rules.window, row.time):
+            for start, end in spans_of(rules.window, row):
                 if before == END or (before is not None and _closed(end, rules.lateness, before)):
                     continue
                 place = row.key, *(one if one in (LEAST, END) else one * MS for one in (start, end))

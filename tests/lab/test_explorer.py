@@ -289,6 +289,7 @@ BROKEN = [
     (Rule.SEEN_UNDER_FENCE, (P, K), WINDOWS, Anomaly.PANE),
     (Rule.SEEN_WITH_MARKER, (P, K), WINDOWS, Anomaly.PANE),
     (Rule.SEEN_ANEW, (P, D), {**REFRESHED, "windows": True}, Anomaly.PANE),
+    (Rule.GOOD_IN_WINDOWS, (P, D), {**ONE, "drivers": 1, "bad": (0b1,), "windows": True}, Anomaly.PANE),
     (Rule.TIME_WITH_MARKER, (P,), ONE, Anomaly.TIME),
     (Rule.TIME_COPIED, (P, D), ONE, Anomaly.CROSS),
     (Rule.EVERY_SINK, (P, D), {**ONE, "drivers": 1}, Anomaly.STUCK),

@@ -195,7 +195,9 @@ def test_after_a_full_refresh_every_key_comes_once_more():
     ("rule", "anomaly", "first"), [(Rule.SEEN_WITH_MARKER, Anomaly.AGAIN, 3_400), (Rule.SEEN_ANEW, Anomaly.LOSS, 400)]
 )
 def test_random_schedules_notice_a_catalogue_of_keys_that_is_kept_otherwise(rule, anomaly, first):
-    fuzzed = fuzz_all((one for one in map(draw, range(first, 12_000)) if one.keys), frozenset({rule}))
+    fuzzed = fuzz_all(
+        (one for one in map(draw, range(first, 12_000)) if one.keys and not one.windows), frozenset({rule})
+    )
     assert fuzzed.shrunk is not None
     print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
     assert fuzzed.shrunk.name is anomaly
@@ -404,13 +406,31 @@ def test_open_windows_hold_each_row_once_whoever_brings_it():
         assert any("goes on with windows that hold records 1 to 2" in step for step in played.steps), point
 
 
-@pytest.mark.parametrize("rule", [Rule.SEEN_WITH_MARKER, Rule.SEEN_ANEW])
+@pytest.mark.parametrize("rule", [Rule.SEEN_WITH_MARKER, Rule.SEEN_ANEW, Rule.GOOD_IN_WINDOWS])
 def test_random_schedules_notice_state_of_windows_that_is_kept_otherwise(rule):
-    fuzzed = fuzz_all(filter(windowed, map(draw, range(400, 4000))), frozenset({rule}))
+    unkeyed = (one for one in filter(windowed, map(draw, range(400, 4000))) if not one.keys)
+    fuzzed = fuzz_all(unkeyed, frozenset({rule}))
     assert fuzzed.shrunk is not None
     print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
     assert fuzzed.shrunk.name is Anomaly.PANE
     assert broken(play(fuzzed.shrunk.schedule)) is None
+
+
+def test_bad_rows_in_windows_are_called_by_the_world_and_by_a_history():
+    schedule = replace(WINDOWED, gets=(Gets.BAD, Gets.ALL), bad=(0b0010,))
+    played = play(schedule, frozenset({Rule.GOOD_IN_WINDOWS}))
+    assert broken(played) is Anomaly.PANE
+    assert judge(played.history).anomalies == {Anomaly.PANE}
+    assert broken(play(schedule)) is None
+    assert judge(play(schedule).history).anomalies == set()
+
+
+def test_a_key_is_seen_where_its_first_row_was_bad():
+    schedule = Schedule((Kind.POSTGRES, Kind.DELTA), 3, gets=(Gets.ALL, Gets.BAD), bad=(0b001,), keys=(1, 2, 1))
+    played = play(schedule)
+    assert broken(played) is None
+    assert judge(played.history).anomalies == set()
+    assert [held(played, sink) for sink in ("postgres", "delta")] == [["1.0"], ["0.0"]]
 
 
 def windowed(schedule: Schedule) -> bool:

@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from tests.panes.drive import Epochs, definition_of, run, seconds_of
 from tests.panes.oracle import Epoch, Oracle, Pane, Rules
 
-from onceonly.windows import Count, Max, Min, Sum
+from onceonly.windows import Count, CountDistinct, Max, Min, Sum
 from onceonly.windows.rules.spec import Definition
 from onceonly.windows.rules.values import Value
 
-MEASURES: dict[str, Value] = {"total": Sum("value"), "rows": Count(), "least": Min("value"), "most": Max("value")}
+MEASURES: dict[str, Value] = {
+    "total": Sum("value"),
+    "rows": Count(),
+    "least": Min("value"),
+    "most": Max("value"),
+    "different": CountDistinct("value"),
+}
 """What :func:`tests.panes.streams.measures` computes of the oracle's rows."""
 
 

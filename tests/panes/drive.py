@@ -23,7 +23,7 @@ from onceonly.windows.rules.step import Row, partials_of
 from onceonly.windows.rules.triggers import Trigger
 from onceonly.windows.rules.values import Value
 
-COLUMNS = {"team": "string", "value": "bigint", "at": "timestamp"}
+COLUMNS = {"team": "string", "value": "bigint", "at": "timestamp", "opens": "timestamp", "closes": "timestamp"}
 TOTAL: dict[str, Value] = {"total": Sum("value")}
 _MS = 1000
 
@@ -84,10 +84,7 @@ def epoch(
     """
     noted = _later(world.noted, said.noted)
     moment = EpochClock(said.clock * _MS, _scaled(noted), _scaled(world.noted))
-    rows = [
-        Row((row.key,), row.time * _MS, (row.value,) * len(definition.panes.expressions), row.mark) for row in said.rows
-    ]
-    partials = partials_of(definition, rows)
+    partials = partials_of(definition, engine_rows(definition, said.rows))
     asked = engine.state_request(definition, moment, partials)
     shown = [place for place, stored in world.state.items() if _is_asked(asked, place, stored)]
     stepped = engine.step(definition, moment, _read(world, shown, draw), _shuffled(partials, draw))
@@ -100,6 +97,16 @@ def epoch(
         for changed in stepped.changed_windows
     }
     return World(state, said.clock * _MS, noted), stepped.rows, stepped.dropped
+
+
+def engine_rows(definition: Definition, rows: Sequence[oracle.Row]) -> list[Row]:
+    """Rows as windows take them."""
+    inputs = len(definition.panes.expressions)
+    owns = [row.own and (row.own[0] * _MS, row.own[1] * _MS) for row in rows]
+    return [
+        Row((row.key,), row.time * _MS, (row.value,) * inputs, row.mark, own)
+        for row, own in zip(rows, owns, strict=True)
+    ]
 
 
 def run(
@@ -134,7 +141,8 @@ def check_rows(
     last = {row.window_key: row for row in rows if row.sign > 0}
     times = {"EARLY": {before.noted}, "ON_TIME": {after.noted}, "LATE": {before.noted, after.noted}}
     for row in rows:
-        stays = any(_holds(place, row.window_key) for place in (*last, *after.state)) or row.window_key in after.state
+        absorbed = any(_absorbed(definition, place, row.window_key) for place in (*last, *after.state))
+        stays = absorbed or row.window_key in after.state
         assert row.final == (last.get(row.window_key) is row and not stays), row
         assert row.watermark in {_scaled(one) for one in times[row.timing]}, row
         if row.sign > 0:
@@ -145,12 +153,13 @@ def check_rows(
             assert row.window_key in shown, row
             shown.discard(row.window_key)
             shown.update({row.window_key} if row.kind == "-U" else ())
-    shown -= {place for place in shown if not any(_holds(other, place) for other in after.state)} - set(after.state)
+    kept = {place for place in shown if any(_absorbed(definition, other, place) for other in after.state)}
+    shown &= kept | set(after.state)
 
 
-def _holds(place: WindowKey, other: WindowKey) -> bool:
-    """Whether a session has absorbed another one, which then was not closed; of other windows none holds another."""
-    within = place.key == other.key and place.start <= other.start and other.end <= place.end
+def _absorbed(definition: Definition, place: WindowKey, other: WindowKey) -> bool:
+    """Whether a session has absorbed another one, which then was not closed; other windows absorb none."""
+    within = definition.sessions and place.key == other.key and place.start <= other.start and other.end <= place.end
     return within and place != other
 
 
@@ -214,6 +223,8 @@ def _window(window: oracle.Window) -> assigners.Window:
             return assigners.Sliding(_size(size), _size(every))
         case oracle.Sessions(gap):
             return assigners.Sessions(_size(gap))
+        case oracle.Own():
+            return assigners.Custom("opens", "closes")
         case _:
             return assigners.Global()
 

@@ -40,7 +40,12 @@ class Global:
     pass
 
 
-Window = Fixed | Sliding | Sessions | Global
+@dataclass(frozen=True)
+class Own:
+    """A row names its window."""
+
+
+Window = Fixed | Sliding | Sessions | Global | Own
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ class Row:
     value: int
     time: int
     mark: bool = False
+    own: Span | None = None
+    """The window that it names, where rows name theirs; None: it is in none."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +213,7 @@ class Oracle:
         window, found = self.rules.window, list[tuple[str, list[Seen]]]()
         for key in sorted({row.key for row in rows}):
             own = [row for row in rows if row.key == key]
-            seen = [Seen(span, row.value, row.mark) for row in own for span in spans_of(window, row.time)]
+            seen = [Seen(span, row.value, row.mark) for row in own for span in spans_of(window, row)]
             found += [(key, [one for one in seen if _within(one.span, span, window)]) for span in self._joined(seen)]
         return found
 
@@ -262,8 +269,11 @@ class Oracle:
         return Pane(key, span, value, tuple(retracts), timing, index, at)
 
 
-def spans_of(window: Window, time: int) -> list[Span]:
-    """Windows of a time, found by trying the starts around it."""
+def spans_of(window: Window, row: Row) -> list[Span]:
+    """Windows of a row, found by trying the starts around its time."""
+    time = row.time
+    if isinstance(window, Own):
+        return [row.own] if row.own else []
     if isinstance(window, Global):
         return [(LEAST, END)]
     if isinstance(window, Sessions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tests.panes.oracle import END, Epoch, Fixed, Global, Row, Rules, Sessions, Sliding, Window
+from tests.panes.oracle import END, Epoch, Fixed, Global, Own, Row, Rules, Sessions, Sliding, Window
 
 
 def drawn_rules(draw: random.Random) -> Rules:
@@ -39,6 +39,7 @@ def drawn_window(draw: random.Random) -> Window:
         Fixed(size, draw.randrange(size)),
         Sliding(size, draw.randint(1, size + 4)),
         Global(),
+        Own(),
     )
     return draw.choice([draw.choice(kinds), Sessions(draw.randint(2, 9))])
 
@@ -49,20 +50,20 @@ def drawn_epochs(draw: random.Random) -> list[Epoch]:
     ahead = draw.choice([0.3, 0.6, 1.0])
     for _ in range(draw.randint(3, 25)):
         clock += draw.choice([0, 1, 2, 5, 9, 30])
-        rows = [
-            Row(
-                draw.choice(teams),
-                draw.randint(-5, 9),
-                draw.randint(max(0, clock - 40), clock + 3),
-                draw.random() < 0.3,
-            )
-            for _ in range(draw.choice([0, 1, 1, 2, 5]))
-        ]
+        rows = [drawn_row(draw, draw.choice(teams), clock) for _ in range(draw.choice([0, 1, 1, 2, 5]))]
         noted = None if draw.random() < 0.4 else max(0, int(clock * ahead) + draw.randint(-15, 5))
         epochs.append(Epoch(clock, tuple(rows), noted))
     return [*epochs, Epoch(clock + 1, (), END)] if draw.random() < 0.7 else epochs
 
 
+def drawn_row(draw: random.Random, team: str, clock: int) -> Row:
+    """A row around the clock or far behind it, which names one of few windows that hold its time, or none."""
+    time = draw.randint(max(0, clock - 40), clock + 3)
+    start = time - time % 6 - draw.choice([0, 0, 4])
+    own = (start, start + draw.choice([10, 10, 15])) if draw.random() < 0.9 else None
+    return Row(team, draw.randint(-5, 9), time, draw.random() < 0.3, own)
+
+
 def measures(values: Sequence[int]) -> tuple[int | None, ...]:
-    """Sum, count, least and greatest of some values."""
-    return sum(values), len(values), min(values, default=None), max(values, default=None)
+    """Sum, count, least, greatest and number of different ones of some values."""
+    return sum(values), len(values), min(values, default=None), max(values, default=None), len({*values})

@@ -17,12 +17,13 @@ from types import ModuleType
 import pytest
 from tests.panes import drive, story
 from tests.panes.compare import Runs, compared
-from tests.panes.drive import Epochs, World, epoch, panes_of, run
+from tests.panes.drive import COLUMNS, Epochs, World, epoch, panes_of, run
 from tests.panes.oracle import Epoch
 from tests.panes.streams import drawn_epochs, drawn_rules, measures
 
-from onceonly.windows.rules import step
-from onceonly.windows.rules.spec import Definition
+from onceonly.windows import CountDistinct
+from onceonly.windows.rules import spec, step, values
+from onceonly.windows.rules.spec import Definition, define
 
 STREAMS = 600
 
@@ -45,7 +46,22 @@ class Mutant:
             exec(compile(source.replace(self.old, self.new), module.__name__, "exec"), vars(module))
         finally:
             del sys.modules[module.__name__]
-        return partial(run, engine=module) if self.of is step else module.run
+        if self.of is drive:
+            runs: Runs = module.run
+            return runs
+        return partial(run, engine=module) if self.of is step else partial(_defined_by, module)
+
+
+def _defined_by(module: ModuleType, definition: Definition, epochs: Sequence[Epoch], draw: random.Random) -> Epochs:
+    """Run a definition whose windows, or numbers of different values, are those of a changed text."""
+    if hasattr(module, "CountDistinct"):
+        broken = type("Broken", (CountDistinct,), {"over": module.CountDistinct.over})
+        aggregates = {
+            name: broken(value.column) if isinstance(value, CountDistinct) else value
+            for name, value in definition.panes.aggregates.items()
+        }
+        return run(define(replace(definition.panes, aggregates=aggregates), COLUMNS), epochs, draw)
+    return run(module.define(definition.panes, COLUMNS), epochs, draw)
 
 
 MUTANTS = {
@@ -100,6 +116,18 @@ MUTANTS = {
     ),
     "what is noted is taken before it is held to its past": Mutant(
         "noted = _later(world.noted, said.noted)", "noted = said.noted", drive
+    ),
+    "a row that names no window is in one of its time": Mutant(
+        "return [own] if own else []", "return [own or (time, time + 1000)]", spec
+    ),
+    "windows that rows name are one where they begin alike": Mutant(
+        "return [own] if own else []", "return [(own[0], own[0] + 10_000)] if own else []", spec
+    ),
+    "a value is counted in each epoch that it comes in": Mutant(
+        "sorted({*partial, *other}, key=json_values.ordering(kind))", "sorted([*partial, *other])", values
+    ),
+    "different values are those of the newest epoch": Mutant(
+        "sorted({*partial, *other}, key=json_values.ordering(kind))", "sorted({*other})", values
     ),
     "state loses what is not asked for": Mutant(
         "for place, stored in world.state.items() if place not in set(stepped.gone)}",

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.sinks.epochs import epoch_after
+from tests.sinks.object_store import BUCKET, ObjectStore
 
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.protocol import Superseded
@@ -257,3 +258,15 @@ def test_a_table_of_ids_has_options_and_columns_of_its_own(tmp_path: Path) -> No
     with pytest.raises(OnceOnlyError, match=r"ONCE-E506[\s\S]*ids need id, at, _epoch and no partitions"):
         other.asked([1], 1, BEGIN_MS)
     other.sink.close()
+
+
+def test_ids_in_an_object_store_are_looked_up_by_the_options_of_the_sink() -> None:
+    with ObjectStore() as bucket:
+        keeper = Keeper(DeltaSink(f"s3://{BUCKET}/seen", storage_options=bucket.options))
+        keeper.keep(1, 2)
+        keeper.clock_ms += HOUR_MS // 2
+        keeper.keep(3)
+        assert keeper.asked(range(5), 3, keeper.clock_ms) == {1, 2, 3}
+        assert keeper.asked(range(5), 3, keeper.clock_ms + HOUR_MS // 2 + 2) == {3}
+        assert keeper.sink.recount() == {1: 2, 2: 1}
+        keeper.sink.close()

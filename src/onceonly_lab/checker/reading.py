@@ -281,7 +281,7 @@ def _due(reading: Reading, sink: str) -> Iterator[str]:
     """All input once it was taken; before, what the sink, the ledger or the engine's callback said yes to."""
     case = reading.case
     if case.settled and case.ranks:
-        yield from case.ranks.keys() - _for_others(reading, sink)
+        yield from case.ranks.keys() - rows_for_others(reading, sink)
         return
     reported_epochs = {call.said.epoch for call in case.told if call.said.epoch is not None}
     gone = {epoch for commits in reading.landed.values() for commit in commits for epoch in _replaced_by(commit)}
@@ -291,7 +291,7 @@ def _due(reading: Reading, sink: str) -> Iterator[str]:
         yield from next((commit.rows for commit in told_of if commit.rows is not None), ())
 
 
-def _for_others(reading: Reading, sink: str) -> set[str]:
+def rows_for_others(reading: Reading, sink: str) -> set[str]:
     """Rows of epochs that the sink holds and that are not for it."""
     held = [commit for epoch in reading.epochs(sink) if (commit := reading.explains(sink, epoch))]
     return {identity for commit in held for identity in commit.bad | commit.unwanted}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from onceonly_lab.checker import series
 from onceonly_lab.checker.case import Commit, Read
 from onceonly_lab.checker.finding import Anomaly, Finding, counted, found
-from onceonly_lab.checker.reading import Expected, Reading, excused, expected
+from onceonly_lab.checker.reading import Expected, Reading, excused, expected, rows_for_others
 from onceonly_lab.history import BAD, Kind, Promise, Row
 
 
@@ -33,9 +33,11 @@ def missing_in(reading: Reading, promise: Promise, read: Read) -> dict[int | Non
     if not promise.keeps and promise.sink not in reading.case.golden:
         return {}
     missing_rows: dict[int | None, Counter[str]] = {}
-    held_keys = (
-        {reading.case.keys.get(row_id) for row_id in read.counts} - {None} if promise.once else set[str | None]()
-    )
+    held_keys = set[str | None]()
+    if promise.once:
+        # Keys are seen before rows are divided, so those of rows for other sinks as well.
+        seen_rows = {*read.counts, *rows_for_others(reading, promise.sink)}
+        held_keys = {reading.case.keys.get(row_id) for row_id in seen_rows} - {None}
     for identity, count in (expected(reading, promise.sink).due - read.counts).items():
         if reading.case.keys.get(identity) in held_keys:
             continue  # left out, because its key was seen before

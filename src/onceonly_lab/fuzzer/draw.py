@@ -89,7 +89,7 @@ def draw(seed: int) -> Schedule:
 def draw_alone(seed: int) -> Schedule:
     """The schedule of a seed as real stores play it; many of those that can have windows have them."""
     drawn, chance = draw(seed).alone, random.Random(f"windows of {seed}")
-    return drawn if drawn.windows or chance.random() >= _WINDOWED else _windowed(chance, drawn)
+    return drawn if drawn.windows or chance.random() >= _WINDOWED else _windowed(chance, drawn).alone
 
 
 _WINDOWED = 0.5
@@ -97,7 +97,7 @@ _WINDOWED = 0.5
 
 def _repeated(chance: random.Random, drawn: Schedule) -> Schedule:
     """With keys of which some come again, and a sink that keeps a catalogue of them."""
-    able = keeper_of(drawn.sinks) is not None and not (drawn.gets or drawn.peopled or drawn.files or drawn.stateful)
+    able = keeper_of(drawn.sinks) is not None and not (drawn.peopled or drawn.files or drawn.stateful)
     if not able or chance.random() >= 0.5:
         return drawn
     return replace(drawn, keys=tuple(chance.randint(1, 1 + drawn.records // 2) for _ in range(drawn.records)))
@@ -105,8 +105,7 @@ def _repeated(chance: random.Random, drawn: Schedule) -> Schedule:
 
 def _windowed(chance: random.Random, drawn: Schedule) -> Schedule:
     """With windows whose state one of the sinks keeps; nobody beside drivers may move the position under them."""
-    able = keeper_of(drawn.sinks) is not None
-    able = able and not (drawn.divided or drawn.peopled or drawn.stateful or drawn.trims)
+    able = keeper_of(drawn.sinks) is not None and not (drawn.peopled or drawn.stateful or drawn.trims)
     damaged = any(loss.what in _DAMAGES for loss in drawn.losses)
     if not able or damaged or chance.random() >= 0.8:
         return drawn

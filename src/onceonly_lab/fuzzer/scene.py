@@ -6,11 +6,11 @@ It decides who stops whom, and which faults happen.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from onceonly_checkpoints.digests import OutputDigest
+from onceonly_checkpoints.digests import Digest, OutputDigest
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Event, Intent
 from onceonly_lab.checker import Anomaly
@@ -19,7 +19,7 @@ from onceonly_lab.history.recorder import Seen
 from onceonly_lab.model import invariants
 from onceonly_lab.model.division import Division
 from onceonly_lab.model.invariants import Violation
-from onceonly_lab.model.keys import catalogue, early
+from onceonly_lab.model.keys import catalogue, early, first_of_each
 from onceonly_lab.model.operator import Stop, Wreck, obey, ways
 from onceonly_lab.model.parts import (
     Desk,
@@ -33,6 +33,7 @@ from onceonly_lab.model.parts import (
     Target,
     between,
     computation,
+    computed,
     harmed,
     record_at,
     records_in,
@@ -273,12 +274,20 @@ class Scene(World):
         """What the call of a driver makes of rows."""
         return self.schedule.division(self.sinks, number)
 
-    def seen(self, process: Process, number: int) -> Records:
+    def seen(self, process: Process, number: int, of: Callable[[Epoch], Records] = records_of) -> Records:
         """Records that the keeper's catalogue of keys, or its state of windows, holds for an epoch that is staged."""
         keeper = self.targets[self.sinks[self.bound.keeper[0]]]
         if Rule.SEEN_UNDER_FENCE in self.off:
             keeper = early(keeper, self._early.get(process.number), process.owner)
-        return catalogue(keeper, process.series, number, self.off)
+        return catalogue(keeper, process.series, number, self.off, of)
+
+    def fresh(self, process: Process, content: Digest, number: int) -> Digest:
+        """Rows without those whose key was seen before the epoch."""
+        if not self.bound.keys:
+            return content
+        records = first_of_each(records_in(content), self.seen(process, number), self.bound.keys)
+        self.actors["a repeated key is left out"] += records != records_in(content)
+        return computed(records, content.low)
 
     def looks_early(self, process: Process, name: str) -> None:
         """What a product does that reads the catalogue before its fences stand."""

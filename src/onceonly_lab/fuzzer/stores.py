@@ -24,7 +24,6 @@ from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.history import LEDGER, Kind, Op
 from onceonly_lab.model.bench import LedgerOverModel
 from onceonly_lab.model.division import UNDIVIDED, Division
-from onceonly_lab.model.keys import first_of_each
 from onceonly_lab.model.openwindows import behind
 from onceonly_lab.model.parts import (
     Records,
@@ -32,6 +31,7 @@ from onceonly_lab.model.parts import (
     StagedEpoch,
     StagingArea,
     computed,
+    good_of,
     kept,
     missing,
     records_in,
@@ -138,15 +138,17 @@ class WindowedBatch(SimulatedBatch):
         """Run it, and read the state."""
         scene, process, number = self._scene, self._process, to.as_of.epoch
         scene.step(process)
-        recalled = scene.seen(process, number)
-        rows = self._run()
+        recalled = scene.seen(process, number, good_of)
+        self._computed = rows = scene.fresh(process, self._run(), number)
         scene.told(f"{process.name} goes on with windows that hold records {spelled(recalled)}")
         times, _ = notes(NO_TIMES, self.rows)
-        self._said = times, behind(to, recalled, rows)
+        good, _ = self._division.of(rows)
+        scene.actors["windows leave a bad row out"] += good != rows
+        self._said = times, behind(to, recalled, rows if Rule.GOOD_IN_WINDOWS in scene.off else good)
         return self
 
     def read(self) -> Digest:
-        """Rows as they were when the state was read."""
+        """Rows as they were when the state was read, without repeated ones."""
         return self.digest()
 
     def times(self) -> RowTimes:
@@ -231,7 +233,9 @@ class SceneStaging:
         assert isinstance(batch, SimulatedBatch)
         content = batch.read()
         reference = Reference(f"e{epoch}-g{fence.generation}-{fence.owner}-{process.computed}", "0")
-        content, outputs = self.divided(self._fresh(content, epoch))
+        if not scene.bound.windows:  # else repeated rows were left out when the batch was bound
+            content = scene.fresh(process, content, epoch)
+        content, outputs = self.divided(content)
         staged = StagedEpoch(reference.text, epoch, fence.generation, content, outputs=outputs)
         scene.ever_staged[reference.text] = staged
         if Rule.KEPT not in scene.off:
@@ -239,15 +243,6 @@ class SceneStaging:
         scene.recorder.staged(process.number, epoch, content, reference.text, outputs=scene.parts_of(outputs))
         scene.told(f"{process.name} stages epoch {epoch} as {reference.directory}")
         return StagedData(reference, StillBatch(content, process, outputs=outputs))
-
-    def _fresh(self, content: Digest, epoch: int) -> Digest:
-        """Rows without those whose key was seen before."""
-        scene = self._scene
-        if not scene.bound.keys:
-            return content
-        fresh = first_of_each(records_in(content), scene.seen(self._process, epoch), scene.bound.keys)
-        scene.actors["a repeated key is left out"] += fresh != records_in(content)
-        return computed(fresh, content.low)
 
     def divided(self, content: Digest) -> tuple[Digest, tuple[OutputDigest, ...]]:
         """What all sinks get of rows, and what some of them."""

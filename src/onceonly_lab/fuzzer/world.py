@@ -49,6 +49,7 @@ ACTORS = (
     "an output does not want a row",
     "a bad row is set aside",
     "a repeated key is left out",
+    "windows leave a bad row out",
     *map(str, DRAWN),
     *(f"the checkpoint is {damage}" for damage in (*RESTARTED, Damage.ANOTHER, Damage.REFRESHED)),
     *(f"a program {program}" for program in Program if program.misuses),

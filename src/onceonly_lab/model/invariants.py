@@ -29,6 +29,7 @@ from onceonly_lab.model.parts import (
     StagingArea,
     Target,
     accounted,
+    good_of,
     newest_of_each_key,
     records_in,
     records_of,
@@ -197,12 +198,12 @@ def _time(target: Target) -> Iterator[tuple[Anomaly, str]]:
 
 
 def _windows(target: Target) -> Iterator[tuple[Anomaly, str]]:
-    """Open windows hold what the epochs of their series have brought, each row once."""
+    """Open windows hold the good rows that the epochs of their series have brought, each once."""
     brought = 0
     for held in target.held:
         if held.epoch.replaces:
             brought = 0
-        brought |= records_of(held.epoch)
+        brought |= good_of(held.epoch)
         state = held.epoch.windows
         if state and not held.epoch.adoption and (state.open.rows, state.open.high) != (brought.bit_count(), brought):
             text = f"windows hold {state.open.rows} records, {spelled(state.open.high)}"

@@ -8,12 +8,12 @@ with them. So it needs no place of its own in the world.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from onceonly.machine.commands import Committed
 from onceonly.machine.state import State
-from onceonly_checkpoints.epoch import Marker
+from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_lab.model.parts import Records, Target, receipt, records_of
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.sinks import Replies, Reply
@@ -45,7 +45,9 @@ def doubled(records: Records, keys: Sequence[int]) -> Records:
     return records & sum(1 << record for record, other in enumerate(others) if other)
 
 
-def catalogue(keeper: Target, series: int, number: int, off: frozenset[Rule]) -> Records:
+def catalogue(
+    keeper: Target, series: int, number: int, off: frozenset[Rule], of: Callable[[Epoch], Records] = records_of
+) -> Records:
     """What was seen before an epoch: records whose keys stand in the keeper.
 
     Args:
@@ -53,12 +55,13 @@ def catalogue(keeper: Target, series: int, number: int, off: frozenset[Rule]) ->
         series: first epoch whose keys count: rows of those before it leave with it, and stand until then.
         number: of the epoch; a recomputation must not see what it has itself brought.
         off: rules that are not kept.
+        of: which records of an epoch; those of all its keys, unless its good ones alone went into windows.
     """
     records = 0
     for held in keeper.held:
         after = held.epoch.number >= series or Rule.SEEN_ANEW in off
         before = held.epoch.number < number or Rule.SEEN_BEFORE in off
-        records |= records_of(held.epoch) if held.seen and before and after else 0
+        records |= of(held.epoch) if held.seen and before and after else 0
     return records
 
 

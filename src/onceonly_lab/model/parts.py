@@ -235,6 +235,11 @@ def records_of(epoch: Epoch) -> Records:
     return records_in(together(epoch.digest, epoch.outputs))
 
 
+def good_of(epoch: Epoch) -> Records:
+    """The records that an epoch brought, without those that were set aside."""
+    return records_in(epoch.digest)
+
+
 def accounted(held: Held, sink: str) -> Records:
     """Records that stand in a sink, and those that are not for it."""
     epoch = held.epoch

@@ -42,6 +42,7 @@ class Rule(Enum):
     SEEN_WITH_MARKER = "keys enter the catalogue in a transaction after the one of their marker"
     SEEN_BEFORE = "a batch that is computed again finds its own keys in the catalogue"
     SEEN_ANEW = "a full refresh leaves the catalogue of keys as it is"
+    GOOD_IN_WINDOWS = "windows take the bad rows of a batch as well"
     TIME_WITH_MARKER = "what an epoch says of time is committed in a transaction after the one of its marker"
     TIME_COPIED = "a sink that is healed is told what is asked anew of time, and not what the marker says"
     EVERY_SINK = "a batch is returned to the engine after the first sink has committed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from onceonly.machine import coordinator, event_time, precheck
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Peek
 from onceonly_checkpoints.digests import Digest
-from onceonly_checkpoints.epoch import Fence, Marker, Receipt, receipts_of
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.keys import catalogue, early, first_of_each, in_two, series_of
 from onceonly_lab.model.machine import Changes, Machine, end, salt
@@ -27,8 +27,10 @@ from onceonly_lab.model.parts import (
     Target,
     brought,
     computed,
+    good_of,
     receipt,
     records_in,
+    records_of,
     together,
 )
 from onceonly_lab.model.rules import Rule
@@ -274,7 +276,10 @@ class Writing:
             Rule.WHOLE not in self._off,
             outputs=outputs,
         )
-        windows = behind(command.bound, self._kept(driver, state, command, *keeper), rows) if command.bound else None
+        windows = None
+        if command.bound:
+            recalled = self._kept(driver, state, command, *keeper, of=good_of)
+            windows = behind(command.bound, recalled, rows if Rule.GOOD_IN_WINDOWS in self._off else content)
         manifest = reference if command.lasting else None
         answer = c.Staged(manifest, rows.rows, content, outputs, times_of(rows), windows)
         after = self._machine.on(replace(driver, content=content, outputs=outputs), state, answer)
@@ -289,12 +294,19 @@ class Writing:
         earlier_records = self._kept(driver, state, command, *keeper)
         return computed(first_of_each(records_in(rows), earlier_records, self._bound.keys), rows.low)
 
-    def _kept(self, driver: Driver, state: State, command: c.Stage, *keeper: Target) -> Records:
+    def _kept(
+        self,
+        driver: Driver,
+        state: State,
+        command: c.Stage,
+        *keeper: Target,
+        of: Callable[[Epoch], Records] = records_of,
+    ) -> Records:
         """What the keeper holds of epochs before this one."""
         (target,) = keeper
         if Rule.SEEN_UNDER_FENCE in self._off:
             target = early(target, driver.seen, state.job.owner)
-        return catalogue(target, series_of(state), command.number, self._off)
+        return catalogue(target, series_of(state), command.number, self._off, of)
 
     def stage_first(self, driver: Driver, state: State, first: StageFirst, *parts: Part) -> Changes:
         """Stage an epoch, and commit it to the first sink."""
