@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from tests.kafka_client import visible
 
-from onceonly import exactly_once
+from onceonly import exactly_once, reading
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
@@ -131,6 +131,24 @@ def test_rows_with_a_key_replace_each_other(stream: SourceStream, pg: PostgresTa
 
     stream.receive(range(10), range(10, 20)).run_to(pg.sink(), shape=tens, key="id")
     assert pg.says("select id, word from orders order by id") == [(at, f"w{at + 10}") for at in range(10)]
+
+
+@source
+def test_changes_of_its_table_are_read(stream: SourceStream, delta: DeltaTarget) -> None:
+    def fives(df):
+        return df.select((f.col("id") % 5).alias("id"), "word")
+
+    stream.receive(range(5)).run_to(delta.sink(), shape=fives, key="id")
+    delta.table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    stream.receive(range(5, 7)).run_to(delta.sink(), shape=fives, key="id")
+    place = str(stream.checkpoint.with_name("ck.onceonly.db"))
+    changed = reading.changes("orders", delta.sink(key="id"), after=1, ledger=place).to_pylist()
+    assert sorted((row["id"], row["word"], row["_epoch"], row["_sign"]) for row in changed) == [
+        (0, "w0", 2, -1),
+        (0, "w5", 2, 1),
+        (1, "w1", 2, -1),
+        (1, "w6", 2, 1),
+    ]
 
 
 @source

@@ -31,6 +31,7 @@ from onceonly.errors import OnceOnlyError, refusal
 from onceonly.faults import Point
 from onceonly.machine.rewind import Origin, OriginKind, Step
 from onceonly.replay import read_back
+from onceonly.spark import batch as trimming
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.postgres import PostgresTuning
 
@@ -83,6 +84,31 @@ def test_records_of_a_key_follow_each_other_by_a_column_and_without_it_they_are_
         beside = FileStream(stream.spark, tmp_path / "beside", "mixed").receive(range(rows))
         beside.run(exactly_once(KafkaSink(any_kafka.servers, plain), storage=Storage(ledger=ledger), transform=mixed))
         assert len(swapped(committed(any_kafka.servers, plain))) > KEYS / 10
+
+
+BROKEN: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "each task sorts its own rows": lambda rows: rows.sortWithinPartitions("seq"),
+    "the rows of a key come together, and the newest come first": lambda rows: rows.repartition(
+        3, "key"
+    ).sortWithinPartitions(f.desc("seq")),
+    "rows are sorted, and then spread": lambda rows: rows.coalesce(1).sortWithinPartitions("seq").repartition(7),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_order_is_noticed(
+    name: str,
+    stream: FileStream,
+    any_kafka: KafkaAddress,
+    topic: str,
+    ledger: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trimming, "ordered", lambda rows, *_, **__: BROKEN[name](rows))
+    stream.receive(range(4_000))
+    ordered = KafkaSink(any_kafka.servers, topic, order="seq")
+    stream.run(exactly_once(ordered, storage=Storage(ledger=ledger), transform=mixed))
+    assert len(swapped(committed(any_kafka.servers, topic))) > KEYS / 10
 
 
 def test_staged_rows_keep_the_order_too(

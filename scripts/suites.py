@@ -1,7 +1,8 @@
 """Runs the slow suites: all of them, the stalest, or some drawn by a seed; records when each last ran whole.
 
 A suite is a file that has tests marked ``slow``, or a section of ``suites.toml``. ``check`` fails once a suite has not
-run for fifty commits, so that none is forgotten because CI draws others.
+run for fifty commits, so that none is forgotten because CI draws others. ``sample`` runs a small part of each section
+that names one, and records nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import random
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import tomllib
 
@@ -90,8 +94,7 @@ class Suite:
 
 def suites(recorded: Mapping[str, Mapping[str, object]]) -> list[Suite]:
     """All of them, with what was recorded; what was recorded of a suite that is no more is forgotten."""
-    listed = tomllib.loads((ROOT / "scripts" / "suites.toml").read_text(encoding="utf-8"))
-    found = [Suite(name, entry["claims"], entry["run"]) for name, entry in listed.items()]
+    found = [Suite(name, entry["claims"], entry["run"]) for name, entry in _sections().items()]
     found += [Suite(path, headline(ROOT / path)) for path in slow_files()]
     kept = ("seconds", "result", "commit", "ran", "listed")
     new = {"listed": _now()}
@@ -99,6 +102,16 @@ def suites(recorded: Mapping[str, Mapping[str, object]]) -> list[Suite]:
         replace(suite, **{key: value for key, value in recorded.get(suite.name, new).items() if key in kept})
         for suite in found
     ]
+
+
+def samples() -> list[str]:
+    """Commands that run a small part of a suite, one for each section that has one."""
+    return [entry["sample"] for entry in _sections().values() if "sample" in entry]
+
+
+def _sections() -> dict[str, dict[str, str]]:
+    sections: dict[str, dict[str, str]] = tomllib.loads((ROOT / "scripts" / "suites.toml").read_text(encoding="utf-8"))
+    return sections
 
 
 def slow_files() -> list[str]:
@@ -159,6 +172,13 @@ def draw(found: Sequence[Suite], seconds: float, seed: int) -> list[Suite]:
     return sorted(drawn, key=lambda suite: -suite.wall)
 
 
+def shuffle(samples: Iterable[str], seed: int) -> list[str]:
+    """Samples in an order of this seed: on a slow machine other ones are the last each time."""
+    shuffled = sorted(samples)
+    random.Random(seed).shuffle(shuffled)
+    return shuffled
+
+
 def age(suite: Suite, commits: Iterable[datetime]) -> int:
     """Commits that are younger than its last run; where that did not pass, than its place in the list."""
     begin = suite.ran if suite.passed else suite.listed
@@ -187,11 +207,34 @@ def run_target(suite: Suite, commit: str) -> Suite:
     """Run a suite that is a target of the Makefile, and say what became of it."""
     start, ran = time.monotonic(), _now()
     print(f"== {suite.run}", flush=True)
+    result = _outcome(suite.run)
+    return replace(suite, seconds=round(time.monotonic() - start), result=result, commit=commit, ran=ran)
+
+
+def run_samples(commands: Sequence[str], seconds: float) -> dict[str, str]:
+    """Run commands, two at a time since each uses one core, begin none after a time, and say what became of each."""
+    ends = time.monotonic() + seconds
+
+    def one(command: str) -> str:
+        start = time.monotonic()
+        if start >= ends:
+            return "not begun"
+        with tempfile.TemporaryFile("w+") as output:
+            result = _outcome(command, stdout=output, stderr=output)
+            output.seek(0)
+            # In one call: another command prints, too.
+            print(f"== {command}\n{output.read()}{command}: {result}, {time.monotonic() - start:.0f} s", flush=True)
+        return result
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(commands, pool.map(one, commands), strict=True))
+
+
+def _outcome(command: str, **streams: Any) -> str:
     # What `make nightly ARGS=...` was given is meant for this script; make would hand it on to the target.
     env = {name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES")}
-    code = subprocess.run(shlex.split(suite.run), cwd=ROOT, env=env, check=False).returncode
-    result = "passed" if code == 0 else f"failed: exit code {code}"
-    return replace(suite, seconds=round(time.monotonic() - start), result=result, commit=commit, ran=ran)
+    code = subprocess.run(shlex.split(command), cwd=ROOT, env=env, check=False, **streams).returncode
+    return "passed" if code == 0 else f"failed: exit code {code}"
 
 
 def _run_files(wanted: Sequence[Suite], commit: str) -> list[Suite]:
@@ -223,19 +266,22 @@ def _judged(suite: Suite, tests: Mapping[str, Mapping[str, object]]) -> Suite:
 def main() -> int:
     """Return 1 if a suite fails or is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("draw", "nightly", "check", "page"))
-    parser.add_argument("--minutes", type=float, help="draw: the time that there is; nightly: begin none after it")
-    parser.add_argument("--seed", type=lambda text: int(text, 16), help="draw by another commit than this one")
+    parser.add_argument("what", choices=("draw", "nightly", "sample", "check", "page"))
+    parser.add_argument("--minutes", type=float, help="draw: the time that there is; others: begin none after it")
+    parser.add_argument("--seed", type=lambda text: int(text, 16), help="draw, sample: by another commit than this one")
     parser.add_argument("--only", action="append", metavar="NAME", help="nightly: this suite; may be given again")
     given = parser.parse_args()
     if given.what == "check":
         return _check()
+    seed = int(_head(), 16) if given.seed is None else given.seed
+    if given.what == "sample":
+        return _sample(shuffle(samples(), seed), float("inf") if given.minutes is None else 60 * given.minutes)
     known = suites(load())
     if given.what == "page":
         save(known)
         return 0
     if given.what == "draw":
-        return _draw(known, 60 * (given.minutes or 10), int(_head(), 16) if given.seed is None else given.seed)
+        return _draw(known, 60 * (given.minutes or 10), seed)
     return _nightly(known, given.only, given.minutes)
 
 
@@ -248,6 +294,13 @@ def _draw(known: Sequence[Suite], seconds: float, seed: int) -> int:
     lost = failed(results)
     print(f"{len(drawn) - len(lost)} suites passed, {len(lost)} failed{': ' if lost else ''}{', '.join(lost)}")
     return 1 if lost else 0
+
+
+def _sample(commands: Sequence[str], seconds: float) -> int:
+    results = run_samples(commands, seconds)
+    for command, result in results.items():
+        print(f"  {command}: {result}")
+    return 1 if any(result.startswith("failed") for result in results.values()) else 0
 
 
 def _nightly(known: Sequence[Suite], only: Sequence[str] | None, minutes: float | None) -> int:

@@ -80,3 +80,23 @@ def test_a_target_is_not_handed_the_arguments_of_the_night(monkeypatch: pytest.M
         monkeypatch.setenv(name, "--only ways-out")
         printed = suites.run_target(Suite("t", "claims", run=f"printenv {name}"), "a commit")
         assert printed.result == "failed: exit code 1", f"{name} is there"
+
+
+def test_each_section_that_ci_runs_names_a_sample_which_is_a_target_of_the_makefile() -> None:
+    makefile = (suites.ROOT / "Makefile").read_text(encoding="utf-8")
+    assert len(suites.samples()) == 10
+    assert [sample for sample in suites.samples() if f"\n{sample.removeprefix('make ')}:" not in makefile] == []
+
+
+def test_samples_come_in_an_order_of_the_commit_and_all_of_them() -> None:
+    commands = ["a", "b", "c", "d"]
+    assert suites.shuffle(commands, 7) == suites.shuffle(reversed(commands), 7)
+    assert {suites.shuffle(commands, seed)[-1] for seed in range(40)} == {*commands}
+
+
+def test_a_sample_that_has_no_time_left_is_named_and_not_taken_for_passed(capfd: pytest.CaptureFixture[str]) -> None:
+    results = suites.run_samples(["sleep 1", "sh -c 'echo lost; exit 3'", "echo fine"], 60)
+    assert list(results.values()) == ["passed", "failed: exit code 3", "passed"]
+    assert "== sh -c 'echo lost; exit 3'\nlost\n" in capfd.readouterr().out
+    assert suites.run_samples(["sleep 0.2", "sleep 0.2", "echo late"], 0.1)["echo late"] == "not begun"
+    assert suites.run_samples(["echo late"], -60) == {"echo late": "not begun"}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from integration.connect.streams import ConnectStream
 from integration.targets import DeltaTarget, PostgresTarget, events
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import Recovery, Storage
+from onceonly import Recovery, Storage, reading
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaTuning
-from onceonly_sinks.postgres import PostgresSink, PostgresTuning
+from onceonly_sinks.postgres import Keep, PostgresSink, PostgresTuning
 
 pytestmark = pytest.mark.connect
 
@@ -119,6 +119,25 @@ def test_keys_are_merged_into_delta(connected: ConnectStream, delta: DeltaTarget
     for _ in range(2):
         connected.receive(range(5)).write(delta.sink(key="id"), storage=Storage(ledger=place))
     assert delta.ids() == list(range(5))
+
+
+def fives(df: DataFrame) -> DataFrame:
+    return df.selectExpr("id % 5 AS id", "word")
+
+
+def test_changes_of_its_table_are_read_by_a_session_of_the_server(
+    connected: ConnectStream, pg: PostgresTarget, place: str, remote: SparkSession
+) -> None:
+    sink = pg.sink(key="id", keep=Keep(history="all"))
+    for batch in (range(5), range(5, 7)):
+        connected.receive(batch).write(sink, storage=Storage(ledger=place), shape=fives)
+    changed = reading.changes("orders", sink, after=1, ledger=place, spark=remote)
+    assert sorted((row.id, row.word, row._epoch, row._sign) for row in changed.collect()) == [
+        (0, "w0", 2, -1),
+        (0, "w5", 2, 1),
+        (1, "w1", 2, -1),
+        (1, "w6", 2, 1),
+    ]
 
 
 def test_a_lost_checkpoint_is_trimmed(connected: ConnectStream, pg: PostgresTarget, place: str) -> None:

@@ -20,6 +20,7 @@ from tests.panes.compare import Runs, compared
 from tests.panes.drive import COLUMNS, Epochs, World, epoch, panes_of, run
 from tests.panes.oracle import Epoch
 from tests.panes.streams import drawn_epochs, drawn_rules, measures
+from tests.panes.test_values import check_estimate
 
 from onceonly.windows import CountDistinct
 from onceonly.windows.rules import spec, step, values
@@ -36,8 +37,8 @@ class Mutant:
     new: str
     of: ModuleType = step
 
-    def runs(self) -> Runs:
-        """What runs streams on the changed text."""
+    def module(self) -> ModuleType:
+        """The changed text."""
         source = inspect.getsource(self.of)
         assert source.count(self.old) == 1, f"{self.of.__name__} does not say once: {self.old}"
         module = ModuleType(f"mutant_of_{self.of.__name__.replace('.', '_')}")
@@ -46,6 +47,11 @@ class Mutant:
             exec(compile(source.replace(self.old, self.new), module.__name__, "exec"), vars(module))
         finally:
             del sys.modules[module.__name__]
+        return module
+
+    def runs(self) -> Runs:
+        """What runs streams on the changed text."""
+        module = self.module()
         if self.of is drive:
             runs: Runs = module.run
             return runs
@@ -176,6 +182,28 @@ def test_the_engine_itself_is_not_noticed() -> None:
     seed = random.randrange(2**32)
     after, what = noticed(partial(run, engine=step), seed, most=100)
     assert not what, f"seed {seed}, after {after}: {what}"
+
+
+ESTIMATES = {
+    "an estimate is the number of hashes that are kept": Mutant(
+        "(self.keep - 1) * _HASHES // (partial[-1] + _HASHES // 2 + 1)", "len(partial)", values
+    ),
+    "an estimate is of hashes in another range": Mutant(
+        "(partial[-1] + _HASHES // 2 + 1)", "(partial[-1] + _HASHES // 2 + 2**60)", values
+    ),
+    "the greatest hashes are kept": Mutant("[: self.most]", "[-self.most :] if self.most else []", values),
+    "hashes are those of the newest epoch": Mutant("sorted({*partial, *other},", "sorted({*other},", values),
+    "a hash counts in each epoch that it comes in": Mutant(
+        "sorted({*partial, *other},", "sorted([*partial, *other],", values
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATES)
+def test_a_mutant_of_the_estimate_is_noticed(name: str) -> None:
+    broken = ESTIMATES[name].module().ApproxCountDistinct("user", keep=64)
+    with pytest.raises(AssertionError):
+        check_estimate(broken, 5_000, 0.5)
 
 
 def noticed(runs: Runs, seed: int, most: int = STREAMS) -> tuple[int, str]:
