@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 
 from benchmarks import bars, topics
 from onceonly import Storage, exactly_once
@@ -172,6 +176,40 @@ def _rewriting(testbed: TestBed) -> str:
     return f"{testbed.jdbc_url}&reWriteBatchedInserts=true"
 
 
+def _copy(testbed: TestBed, writer: Any, name: str) -> Any:
+    """As a user would who has found JDBC slow: each task sends its rows over a connection of its own."""
+    url, dsn = testbed.jdbc_url, testbed.dsn
+
+    def send(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        from pyarrow import csv
+
+        into = f'COPY "{name}" FROM STDIN (FORMAT csv)'.encode()
+        with psycopg.connect(dsn) as connection, connection.cursor().copy(into) as copy:
+            for batch in batches:
+                text = io.BytesIO()
+                csv.write_csv(batch, text, csv.WriteOptions(include_header=False))
+                copy.write(text.getvalue())
+        return iter(())
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        if not batch_id:
+            df.limit(0).write.jdbc(url, name, mode="append", properties=_JDBC)
+        df.mapInArrow(send, "sent int").write.format("noop").mode("append").save()
+
+    return writer.foreachBatch(write)
+
+
+def _write_deltalake(testbed: TestBed, writer: Any, name: str) -> Any:
+    path = str(testbed.tables / name)
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(path, df.toArrow(), mode="append")
+
+    return writer.foreachBatch(write)
+
+
 def _jdbc(testbed: TestBed, writer: Any, name: str, *, rewrite: bool) -> Any:
     url = _rewriting(testbed) if rewrite else testbed.jdbc_url
 
@@ -200,9 +238,16 @@ def _staged(testbed: TestBed, writer: Any, name: str) -> Any:
     return writer.foreachBatch(exactly_once(DeltaSink(str(testbed.tables / name)), storage=Storage(staging=str(stage))))
 
 
-def _spark_kafka(testbed: TestBed, writer: Any, name: str) -> Any:
+_TUNED = {"kafka.batch.size": "524288", "kafka.linger.ms": "20", "kafka.buffer.memory": "67108864"}
+
+
+def _spark_kafka(testbed: TestBed, writer: Any, name: str, **options: str) -> Any:
     topics.make(testbed.servers, name)
-    return writer.format("kafka").option("kafka.bootstrap.servers", testbed.servers).option("topic", name)
+    return writer.format("kafka").options(**_to_topic(testbed, name), **options)
+
+
+def _to_topic(testbed: TestBed, name: str) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": testbed.servers, "topic": name}
 
 
 def _kafka(testbed: TestBed, writer: Any, name: str) -> Any:
@@ -229,14 +274,18 @@ def _together(testbed: TestBed, writer: Any, name: str) -> Any:
     return writer.foreachBatch(exactly_once(postgres, kafka, DeltaSink(str(testbed.tables / name))))
 
 
-def _three_writers(testbed: TestBed, writer: Any, name: str) -> Any:
+def _three_writers(testbed: TestBed, writer: Any, name: str, *, threads: int) -> Any:
     topics.make(testbed.servers, name)
-    kafka = {"kafka.bootstrap.servers": testbed.servers, "topic": name}
 
     def write(df: DataFrame, batch_id: int) -> None:
-        df.write.format("delta").mode("append").save(str(testbed.tables / name))
-        df.write.jdbc(_rewriting(testbed), name, mode="append", properties=_JDBC)
-        df.write.format("kafka").options(**kafka).save()
+        writes: list[Callable[[], None]] = [
+            lambda: df.write.format("delta").mode("append").save(str(testbed.tables / name)),
+            lambda: df.write.jdbc(_rewriting(testbed), name, mode="append", properties=_JDBC),
+            lambda: df.write.format("kafka").options(**_to_topic(testbed, name), **_TUNED).save(),
+        ]
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(one) for one in writes]:
+                done.result()
 
     return writer.foreachBatch(write)
 
@@ -262,11 +311,15 @@ VARIANTS: dict[str, Variant] = {
     bars.DRIVER: _into_postgres(lambda testbed, writer, name: _postgres(testbed, writer, name, via="driver")),
     bars.EXECUTORS: _into_postgres(lambda testbed, writer, name: _postgres(testbed, writer, name, via="executors")),
     bars.AUTO: _into_postgres(lambda testbed, writer, name: _postgres(testbed, writer, name, via="auto")),
+    bars.COPY: _into_postgres(_copy),
+    bars.WRITE_DELTALAKE: _into_delta(_write_deltalake),
     bars.SPARK_KAFKA: _into_kafka(_spark_kafka),
+    bars.SPARK_KAFKA_TUNED: _into_kafka(lambda testbed, writer, name: _spark_kafka(testbed, writer, name, **_TUNED)),
     bars.KAFKA: _into_kafka(_kafka),
     bars.STAGED: _into_delta(_staged),
     bars.TWICE: Variant(_twice, _twice_count, _twice_remove),
-    bars.THREE_WRITERS: Variant(_three_writers, _together_count, _together_remove),
+    bars.THREE_WRITERS: Variant(partial(_three_writers, threads=1), _together_count, _together_remove),
+    bars.THREE_THREADS: Variant(partial(_three_writers, threads=3), _together_count, _together_remove),
     bars.TOGETHER: Variant(_together, _together_count, _together_remove),
 }
 """Every way of writing, by the name that the table shows."""

@@ -19,6 +19,8 @@ class Run:
         rows: rows written, counted in the target.
         seconds: from ``start()`` to the end of the query.
         epochs_ms: duration of each settled epoch.
+        cpu: seconds of processor, by the query with its workers and by the servers. Zero: not measured.
+        others: processors that others used meanwhile, on average.
     """
 
     shape: str
@@ -27,6 +29,8 @@ class Run:
     rows: int
     seconds: float
     epochs_ms: tuple[float, ...]
+    cpu: tuple[float, float] = (0.0, 0.0)
+    others: float = 0.0
 
     @property
     def rate(self) -> float:

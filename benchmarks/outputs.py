@@ -22,6 +22,7 @@ from benchmarks import streams
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.rounds import HEAD, Job, rows
 from onceonly import ExactlyOnce, Output, Quality, Storage, exactly_once
+from onceonly.lineage import OpenLineage
 from onceonly.protocol import Estimate, Sink
 from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly.spark import frames
@@ -43,6 +44,7 @@ UNKNOWN = Estimate(None, None)
 PLAIN_PASS, WIDE_PASS = "files of all rows", "files of all rows and two outputs"
 
 TABLE, TWO_TABLES = "one Postgres table", "two Postgres tables"
+LINEAGE = "lineage of the table into a file"
 TABLE_NONE_BAD, TABLE_SOME_BAD = "a quarantine beside the table, no bad row", "a quarantine beside the table, 1 % bad"
 
 JOBS = (
@@ -50,8 +52,8 @@ JOBS = (
     Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, ONE, {STAGED: None, SOME_BAD: 1.4, OUTPUTS: None}),
 )
 TABLE_JOBS = (
-    Job(Shape("100 rows", 30, 100), 8, TABLE, {TWO_TABLES: None, TABLE_NONE_BAD: 1.03}),
-    Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, TABLE, {TABLE_SOME_BAD: 1.4}),
+    Job(Shape("100 rows", 30, 100), 8, TABLE, {TWO_TABLES: None, TABLE_NONE_BAD: 1.03, LINEAGE: None}),
+    Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, TABLE, {TABLE_SOME_BAD: 1.4, LINEAGE: None}),
 )
 PASS = Job(Shape("600,000 rows", 1, 600_000, tasks=2), 0, PLAIN_PASS, {WIDE_PASS: 1.5})
 
@@ -92,7 +94,7 @@ def epochs(spark: SparkSession, dsn: str, job: Job, way: str, root: Path) -> flo
     files = spark.readStream.schema(SCHEMAS[job.shape.kind]).option("maxFilesPerTrigger", 1)
     writer = files.parquet(str(generate(job.shape))).writeStream.trigger(availableNow=True).queryName("orders")
     tables = job.peer == TABLE
-    wrapped = _tables(way, dsn) if tables else _wrapped(way, root)
+    wrapped = _tables(way, dsn, root) if tables else _wrapped(way, root)
     query = writer.option("checkpointLocation", str(root / "checkpoint")).foreachBatch(wrapped).start()
     query.awaitTermination()
     took = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if "addBatch" in one["durationMs"]]
@@ -105,12 +107,14 @@ def epochs(spark: SparkSession, dsn: str, job: Job, way: str, root: Path) -> flo
     return float(median(took[job.settling :]))
 
 
-def _tables(way: str, dsn: str) -> ExactlyOnce:
+def _tables(way: str, dsn: str, root: Path) -> ExactlyOnce:
     table, bad = PostgresSink(dsn, table="orders"), PostgresSink(dsn, table="bad")
     if way == TWO_TABLES:
         return exactly_once(table, PostgresSink(dsn, table="other"))
     if way in (TABLE_NONE_BAD, TABLE_SOME_BAD):
         return exactly_once(table, quality=_quality(bad, some=way == TABLE_SOME_BAD))
+    if way == LINEAGE:
+        return exactly_once(table, lineage=OpenLineage(root / "events.jsonl", namespace="bench"))
     return exactly_once(table)
 
 

@@ -22,7 +22,7 @@ from benchmarks import machine, panestate, streams
 from benchmarks import report as reports
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.rounds import HEAD, Job, More, rows
-from onceonly import EventTime, exactly_once
+from onceonly import EventTime, Quality, exactly_once
 from onceonly.windows import AtCount, AtWatermark, Sum, Tumbling, Windows
 from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.postgres import PostgresSink
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parent / "results"
 
 NATIVE, ACCUMULATING, RETRACTING = "Spark, update, upsert by hand", "panes, accumulating", "panes, retracting"
+BEHIND = "panes, accumulating, behind a quarantine"
 ROWS, FEW = "rows as they come", "panes of these rows"
+FEW_BEHIND = "panes of these rows, behind a quarantine"
+QUARANTINES = (BEHIND, FEW_BEHIND)
 
 JOBS = (
-    Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, NATIVE, {ACCUMULATING: 1.2, RETRACTING: 1.6}),
-    Job(Shape("100 rows", 30, 100), 8, ROWS, {FEW: More(15)}),
+    Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, NATIVE, {ACCUMULATING: 1.2, RETRACTING: 1.6, BEHIND: None}),
+    Job(Shape("100 rows", 30, 100), 8, ROWS, {FEW: More(15), FEW_BEHIND: None}),
 )
 KEYS = 10_000
 CLOSING = 1_000_000
@@ -116,14 +119,16 @@ def panes(accumulation: str, **said: Any) -> Windows:
 
 
 def _wrapped(way: str, dsn: str) -> Any:
-    time_ = EventTime("at", max_delay="2 minutes")
-    if way == ACCUMULATING:
+    given: dict[str, Any] = {"event_time": EventTime("at", max_delay="2 minutes")}
+    if way in QUARANTINES:
+        given["quality"] = Quality(expect={"value": "value >= 0"}, quarantine=PostgresSink(dsn, table="bad"))
+    if way in (ACCUMULATING, BEHIND):
         key = ("key", "window_start", "window_end")
         sink = PostgresSink(dsn, table="scores", key=key, delete_flag="deleted")
-        return exactly_once(sink, event_time=time_, windows=panes("accumulating", results="upserts"))
+        return exactly_once(sink, windows=panes("accumulating", results="upserts"), **given)
     if way == ROWS:
         return exactly_once(PostgresSink(dsn, table="scores"))
-    return exactly_once(PostgresSink(dsn, table="scores"), event_time=time_, windows=panes("retracting"))
+    return exactly_once(PostgresSink(dsn, table="scores"), windows=panes("retracting"), **given)
 
 
 def _windowed(df: DataFrame) -> DataFrame:
@@ -155,10 +160,10 @@ def _native(dsn: str) -> Any:
 
 def _taken(dsn: str, way: str) -> int:
     """The sum that was written; all of it goes, so that the next run does not pay for it."""
-    column = "value" if way == ROWS else "total" if way in (NATIVE, ACCUMULATING) else "total * sign"
+    column = "value" if way == ROWS else "total" if way in (NATIVE, ACCUMULATING, BEHIND) else "total * sign"
     with psycopg.connect(dsn, autocommit=True) as connection:
         row = connection.execute(f"SELECT sum({column}) FROM scores").fetchone()
-        connection.execute("DROP TABLE IF EXISTS scores, scores_state")
+        connection.execute("DROP TABLE IF EXISTS scores, scores_state, bad")
         connection.execute("DROP SCHEMA IF EXISTS onceonly CASCADE")
         connection.execute("CHECKPOINT")
     return int(row[0]) if row else 0

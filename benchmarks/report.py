@@ -30,9 +30,11 @@ _NOTES = """\
   Spark's own `durationMs.triggerExecution` over the epochs after the first {settling}, on both sides.
 - The input is a file source with one Parquet file per epoch ({tasks}); `trigger(availableNow=True)`; every run has a
   checkpoint and a target of its own, and rows and a checksum are compared with the input after each run.
-- Of two peers the faster one counts. Spark's Delta runs with `snapshotPartitions` 2, with which it is much faster on
-  small tables than with its default of 50. JDBC and a plain `foreachBatch` promise at least once, the sinks measured
-  here exactly once.
+- CPU: seconds of driver, JVM and Python workers, and of the servers. A round in which others used more than half a
+  processor is repeated, thrice at most. *Others* is the most that they used in a round that counts.
+- Of several peers the fastest counts, by default or tuned. Spark's Delta runs with `snapshotPartitions` 2, with which
+  it is much faster on small tables than with its default of 50. Only the sinks measured here and Spark's Delta promise
+  exactly once.
 - Three sinks: a batch is staged once and committed to each in turn, against the three writers one after another in
   one `foreachBatch`. Two DeltaSinks take the same staged files over, against one that writes its own.
 - Memory: peak resident size of the Python process in a fresh process each; the JVM is not counted.
@@ -102,6 +104,8 @@ def _run(run: Run) -> dict[str, Any]:
         "rows": run.rows,
         "seconds": round(run.seconds, 3),
         "epochs_ms": [round(duration, 1) for duration in run.epochs_ms],
+        "cpu": [round(seconds, 2) for seconds in run.cpu],
+        "others": round(run.others, 2),
     }
 
 
@@ -178,12 +182,20 @@ def _table(bars: Sequence[dict[str, Any]]) -> list[str]:
 
 def _variants(runs: Sequence[dict[str, Any]]) -> list[str]:
     keys = dict.fromkeys((run["shape"], run["variant"]) for run in runs)
-    lines = ["| input | variant | seconds | rows/s | epoch p50 ms |", "|---|---|--:|--:|--:|"]
+    lines = [
+        "| input | variant | seconds | rows/s | epoch p50 ms | CPU s per 1M rows | of servers | others |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
     for shape, variant in keys:
         own = [run for run in runs if (run["shape"], run["variant"]) == (shape, variant)]
         seconds = median(run["seconds"] for run in own)
         epoch = median(median(run["epochs_ms"]) for run in own)
-        lines.append(f"| {shape} | {variant} | {seconds:.2f} | {own[0]['rows'] / seconds:,.0f} | {epoch:.0f} |")
+        cpu, servers = (median(run.get("cpu", (0, 0))[side] / run["rows"] * 1e6 for run in own) for side in (0, 1))
+        others = max(run.get("others", 0) for run in own)
+        used = f"{cpu:.2f} | {servers:.2f} | {others:.1f}" if cpu else "| | "
+        lines.append(
+            f"| {shape} | {variant} | {seconds:.2f} | {own[0]['rows'] / seconds:,.0f} | {epoch:.0f} | {used} |"
+        )
     return lines if keys else []
 
 

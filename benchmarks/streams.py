@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import usage
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.destinations import VARIANTS, Counted, TestBed, Variant
 from benchmarks.model import Run
@@ -69,13 +69,14 @@ def run(testbed: TestBed, shape: Shape, variant: str, number: int) -> Run:
     name = run_name(shape, variant, number)
     way = VARIANTS[variant]
     testbed.spark.sparkContext._jvm.System.gc()
-    began = time.perf_counter()
+    before = usage.now(testbed.root)
     query = start(testbed, shape, way, name)
     query.awaitTermination()
-    seconds = time.perf_counter() - began
+    used = usage.now(testbed.root) - before
     try:
         rows = proven(way.count(testbed, name), shape, variant)
-        return Run(shape.name, variant, number, rows, seconds, _epochs(query)[SETTLING:])
+        epochs, cpu = _epochs(query)[SETTLING:], (used.client, used.servers)
+        return Run(shape.name, variant, number, rows, used.clock, epochs, cpu, used.others)
     finally:
         way.remove(testbed, name)
         shutil.rmtree(testbed.root / name, ignore_errors=True)
