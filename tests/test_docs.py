@@ -231,7 +231,7 @@ PROTOCOL = ROOT / "docs" / "concepts" / "protocol.md"
 
 def test_the_sql_of_the_protocol_page_is_what_is_sent() -> None:
     said = [block.code for block in blocks(PROTOCOL.read_text()) if block.info == "sql"]
-    sent = [head.DDL[0], head.INSTALL, head.ADVANCE.format(place=Visibility().sql)]
+    sent = [head.DDL[0], head.TABLES.sql_install, head.ADVANCE.format(place=Visibility().sql)]
     assert [" ".join(sql.split()) for sql in said] == [" ".join(sql.split()) for sql in sent]
 
 

@@ -138,6 +138,14 @@ def local_path(url: str) -> Path:
     return Path(path) if "%" not in path or Path(path).exists() else Path(unquote(path))
 
 
+def path_next_to(checkpoint: str, what: str) -> str:
+    """A path or URL next to a checkpoint, so that deleting the checkpoint keeps its files."""
+    if not is_local(checkpoint):
+        return f"{checkpoint.rstrip('/')}.{what}"
+    root = local_path(checkpoint)
+    return str(root.with_name(f"{root.name}.{what}"))
+
+
 def root_by_spark(checkpoint: str) -> str:
     """A checkpoint's root as a running query spells it: with a scheme, and for a local disk with one slash."""
     return f"file:{local_path(checkpoint).absolute()}" if is_local(checkpoint) else checkpoint.rstrip("/")

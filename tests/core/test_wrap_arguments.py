@@ -11,12 +11,11 @@ import pytest
 
 from onceonly import Dedupe, OnceOnlyError, Recovery, Storage, exactly_once, start
 from onceonly.api import arguments as preconditions
-from onceonly.api import run_state
 from onceonly.api.format_options import Options
 from onceonly.errors import ConfigurationError
 from onceonly.spark import engine
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_checkpoints.storage import LocalStorage
+from onceonly_checkpoints.storage import LocalStorage, path_next_to
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
@@ -117,8 +116,8 @@ def test_staging_where_this_process_cannot_read_is_refused_by_name_and_shows_no_
 
 def test_rows_are_staged_beside_the_checkpoint_wherever_that_is():
     far = "s3a://bucket/checkpoint"
-    assert run_state.path_next_to(f"{far}/", "onceonly.staging") == f"{far}.onceonly.staging"
-    assert run_state.path_next_to("file:/a%20b/ck", "onceonly.staging") == "/a b/ck.onceonly.staging"
+    assert path_next_to(f"{far}/", "onceonly.staging") == f"{far}.onceonly.staging"
+    assert path_next_to("file:/a%20b/ck", "onceonly.staging") == "/a b/ck.onceonly.staging"
 
 
 def test_explain_of_several_sinks_says_what_holds_between_them():

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from tests.panes import oracle
 from tests.panes.oracle import END, LEAST, Epoch, Pane, Rules, Span
 
+from onceonly.protocol.capabilities import StateWanted
 from onceonly.windows import AtCount, AtMark, AtPeriod, AtWatermark, Repeat, Sum, Windows
 from onceonly.windows.rules import assigners, step
 from onceonly.windows.rules.json_values import Json
 from onceonly.windows.rules.spec import Definition, define
-from onceonly.windows.rules.state import EpochClock, OpenWindowState, StateRequest, Stepped, WindowKey, WindowResult
+from onceonly.windows.rules.state import EpochClock, OpenWindowState, Stepped, WindowKey, WindowResult
 from onceonly.windows.rules.step import Row, partials_of
 from onceonly.windows.rules.triggers import Trigger
 from onceonly.windows.rules.values import Value
@@ -184,7 +185,7 @@ def seconds_of(place: WindowKey) -> tuple[str, Span]:
     return place.key[2:-2], _span(place)
 
 
-def _is_asked(asked: StateRequest, place: WindowKey, stored: Stored) -> bool:
+def _is_asked(asked: StateWanted, place: WindowKey, stored: Stored) -> bool:
     return (
         place in asked.places
         or place.key in asked.keys

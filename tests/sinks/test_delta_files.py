@@ -165,8 +165,8 @@ from onceonly.protocol import Attempt
 from onceonly_sinks.delta import files
 from onceonly_sinks.delta.schema_compatibility import Demands
 from onceonly_sinks.delta.schema_compatibility import Shape
-files.LocalPlace.create = lambda self, name: open("/dev/full", "wb", buffering=0)
-files.LocalPlace.remove = lambda self, name: None
+files.DataDirectory.create = lambda self, name: open("/dev/full", "wb", buffering=0)
+files.DataDirectory.remove = lambda self, name: None
 schema = pa.schema([("a", pa.int64())])
 task = files.WriteFiles("/tmp", Shape.of(schema, ["a"]), None, 1, Demands(), (), ())
 answer = task(Attempt(0, 0), iter([pa.record_batch({"a": pa.array(range(9), pa.int64())})]))

@@ -243,6 +243,23 @@ def reservoir_id(offset: str | None) -> str | None:
     return _field(offset, "reservoirId", str)
 
 
+def is_of_topics(offset: str | None) -> bool:
+    """Whether an offset text is that of a Kafka source: numbers by partition by topic."""
+    try:
+        topics: Any = json.loads(offset or "null")
+    except ValueError:
+        return False
+    return isinstance(topics, dict) and bool(topics) and all(map(_are_partitions, topics.values()))
+
+
+def _are_partitions(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and all(str(name).isdigit() and isinstance(offset, int) for name, offset in value.items())
+    )
+
+
 def _field(offset: str | None, name: str, kind: type[_T]) -> _T | None:
     if offset is None or not offset.startswith("{"):
         return None

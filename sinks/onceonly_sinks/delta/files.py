@@ -11,14 +11,12 @@ import errno
 import hashlib
 import math
 import re
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +26,8 @@ import pyarrow.parquet as pq
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Attempt
-from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.columns import with_epoch
-from onceonly_sinks.delta.log import remote
+from onceonly_sinks.delta.log import store
 from onceonly_sinks.delta.schema_compatibility import Demands, IncompatibleSchema, Shape
 from onceonly_sinks.delta.statistics import Statistics
 
@@ -184,7 +181,7 @@ class _Files:
     """The files of one task attempt. Only one is open at a time, as a task may meet more partitions than files."""
 
     def __init__(self, root: str, number: int, options: dict[str, str]) -> None:
-        self._data_directory = data_directory(root, options)
+        self._data_directory = DataDirectory(root, options)
         self._number = number
         self._values: Values = ()
         self._open: _File | None = None
@@ -219,7 +216,7 @@ class _Files:
 class _File:
     """One Parquet file with its statistics. Rows are held until they fill a row group."""
 
-    def __init__(self, where: LocalPlace | RemotePlace, name: str, schema: pa.Schema) -> None:
+    def __init__(self, where: DataDirectory, name: str, schema: pa.Schema) -> None:
         self._name = name
         self._data_directory = where
         self._rows = 0
@@ -258,38 +255,18 @@ class _File:
         self._data_directory.remove(self._name)
 
 
-class LocalPlace:
-    """A table's directory on a disk that driver and executors share."""
+class DataDirectory:
+    """A table's directory, on a disk that driver and executors share, or in an object store."""
 
-    def __init__(self, root: str) -> None:
-        self._root = Path(root)
-
-    def create(self, name: str) -> Any:
-        """Open a new file for writing."""
-        return (self._root / name).open("xb")
-
-    def size(self, name: str) -> int | None:
-        """Size of a file as this process sees it. ``None`` if it is missing."""
-        path = self._root / name
-        return path.stat().st_size if path.is_file() else None
-
-    def remove(self, name: str) -> None:
-        """Delete a file if it exists."""
-        (self._root / name).unlink(missing_ok=True)
-
-
-class RemotePlace:
-    """A table's directory in an object store, through deltalake."""
-
-    def __init__(self, root: str, options: dict[str, str]) -> None:
-        self._store = remote(root, options)
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        self._store = store(root, options)
 
     def create(self, name: str) -> Any:
-        """Open a new file for writing."""
+        """Open a file for writing, whose name no other has."""
         return self._store.open_output_stream(name)
 
     def size(self, name: str) -> int | None:
-        """Size of a file. ``None`` if it is missing."""
+        """Size of a file as this process sees it. ``None`` if it is missing."""
         info = self._store.get_file_info(name)
         return int(info.size) if info.is_file else None
 
@@ -303,11 +280,6 @@ def gone(sink: str, holds: str) -> OnceOnlyError:
     """Refuse (E508) a table that lost a data file with rows of ours. ``holds`` says what they are."""
     cause, remedy = "another program or VACUUM removed it", "restore it from a backup"
     return refuse("E508", sink=sink, reason=f"a data file with {holds} is gone", cause=cause, next=remedy)
-
-
-def data_directory(root: str, options: Mapping[str, str]) -> LocalPlace | RemotePlace:
-    """Access to the directory of a table's data files."""
-    return LocalPlace(root) if is_local(root) else RemotePlace(root, dict(options))
 
 
 # ---- Name and remove Spark's staging folders beside a table.
@@ -340,26 +312,13 @@ def delete(root: str, options: Mapping[str, str] | None, folder: str) -> None:
 
     ``root`` is a directory or URI, and ``folder`` is relative to it. ``options`` are deltalake's storage options.
     """
-    if is_local(root):
-        shutil.rmtree(Path(root) / folder, ignore_errors=True)
-        return
     with suppress(Exception):
-        remote(root, options).delete_dir(folder)
+        store(root, options).delete_dir(folder)
 
 
 def sweep(root: str, options: Mapping[str, str] | None, app: str, generation: int) -> None:
     """Delete folders that lower generations staged."""
     base = root_of(app)
-    for name in list(_names(root, options, base)):
-        if is_older(name, generation):
-            delete(root, options, f"{base}/{name}")
-
-
-def _names(root: str, options: Mapping[str, str] | None, folder: str) -> Iterator[str]:
-    if is_local(root):
-        directory = Path(root) / folder
-        yield from (path.name for path in directory.iterdir()) if directory.is_dir() else ()
-        return
-
-    for info in remote(root, options).get_file_info(pa_fs.FileSelector(folder, allow_not_found=True)):
-        yield str(info.base_name)
+    for info in store(root, options).get_file_info(pa_fs.FileSelector(base, allow_not_found=True)):
+        if is_older(info.base_name, generation):
+            delete(root, options, f"{base}/{info.base_name}")

@@ -18,7 +18,7 @@ from onceonly.protocol.batch import InFiles
 from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import errors, prepared, spark_committer
-from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, data_directory
+from onceonly_sinks.delta.files import DataDirectory, WriteFiles
 from onceonly_sinks.delta.planning import LoadPath, LoadPlan, Planner
 from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
 from onceonly_sinks.delta.schema_compatibility import IncompatibleSchema, refusal
@@ -97,7 +97,7 @@ class Preparer:
             tuple(options.items()),
         )
         answers = plan.batch.on_executors(task)
-        where = data_directory(self._table.root, options)
+        where = DataDirectory(self._table.root, options)
         files = [DataFile(**file) for answer in answers for file in answer["files"]]
         written = WrittenFiles(files, where, plan.schema, plan.grow)
         try:
@@ -115,7 +115,7 @@ class Preparer:
             if answer["wrong"]:
                 raise refusal(self._table.sink, *answer["wrong"])
 
-    def _check_files(self, files: Sequence[DataFile], where: LocalPlace | RemotePlace) -> None:
+    def _check_files(self, files: Sequence[DataFile], where: DataDirectory) -> None:
         for file in files:
             if where.size(file.path) != file.size:
                 raise refuse(

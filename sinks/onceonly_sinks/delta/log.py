@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import pyarrow.fs as pa_fs
 
@@ -21,12 +21,14 @@ from onceonly_sinks.delta import ladder
 from onceonly_sinks.delta.ladder import ChangePolicy, Effect
 from onceonly_sinks.delta.marker import METADATA_KEY, Note, pipeline_of, unpack
 
-# ---- The object store behind a URI as a pyarrow file system rooted at the table, by deltalake's credentials.
+# ---- The place of a table as a pyarrow file system.
 
 
-def remote(root: str, options: Mapping[str, str] | None) -> Any:
-    """The store of a URI. Paths are relative to it."""
-    from deltalake.fs import DeltaStorageHandler  # executors, which may lack it, come here for a remote table alone
+def store(root: str, options: Mapping[str, str] | None) -> Any:
+    """The file system rooted at a table: Arrow's own on a disk, else the URI's store by deltalake's credentials."""
+    if is_local(root):
+        return pa_fs.SubTreeFileSystem(root, pa_fs.LocalFileSystem())
+    from deltalake.fs import DeltaStorageHandler  # executors may lack it
 
     handler = DeltaStorageHandler(root, dict(options) if options else None)
     return pa_fs.PyFileSystem(cast("pa_fs.FileSystemHandler", handler))
@@ -200,13 +202,9 @@ def unreadable(first: int, last: int) -> ExternalChange:
 LOG = "_delta_log"
 
 
-class _Files(Protocol):
-    def read(self, name: str) -> str | None: ...
-
-    def names(self) -> list[str]: ...
-
-
 class _Local:
+    """A log on a disk, which each epoch looks at: Arrow would ask for the size of each file that it lists."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -230,7 +228,7 @@ class _Remote:
 
     @cached_property
     def _store(self) -> Any:
-        return remote(self._root, self._options)
+        return store(self._root, self._options)
 
     def read(self, name: str) -> str | None:
         try:
@@ -253,7 +251,7 @@ class DeltaLog:
 
     def __init__(self, root: str, app: str, options: dict[str, str] | None = None) -> None:
         self.app = app
-        self._files: _Files = _Local(Path(root) / LOG) if is_local(root) else _Remote(root, options)
+        self._files = _Local(Path(root) / LOG) if is_local(root) else _Remote(root, options)
 
     def entry(self, version: int) -> LogEntry | None:
         """One version. ``None`` if its file is missing: not written yet, or cleaned away."""

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,9 +20,8 @@ from deltalake.transaction import AddAction
 
 from onceonly.errors import mask
 from onceonly.protocol.capabilities import AT
-from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.columns import Column, arrow_schema, placeholder, written_otherwise
-from onceonly_sinks.delta.log import remote
+from onceonly_sinks.delta.log import store
 from onceonly_sinks.delta.marker import METADATA_KEY, Note, pack
 from onceonly_sinks.delta.merge import Kind, Merge, Say
 from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
@@ -99,11 +97,7 @@ def _with_values(files: pa.Table, column: Column) -> list[str]:
 
 
 def _holds_int96(table: Table, path: str) -> bool:
-    name = unquote(path)
-    source: Any = (
-        Path(table.root) / name if is_local(table.root) else remote(table.root, table.options).open_input_file(name)
-    )
-    schema: Any = pq.ParquetFile(source).schema
+    schema: Any = pq.ParquetFile(store(table.root, table.options).open_input_file(unquote(path))).schema
     return any(schema.column(at).physical_type == "INT96" for at in range(len(schema)))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceonly.errors import nearest
 from onceonly.errors.options import checks_arguments, unfit
 from onceonly.protocol.values import replaces
+from onceonly.spark.digest import quote
 from onceonly_checkpoints.model import shorten_list
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ class Merge:
     def build(self, builder: Any, columns: Sequence[str], say: Mapping[Kind, Say]) -> Any:
         """Add the clauses to a committer's builder. ``say`` adds a clause, by kind."""
         stored_columns = [name for name in columns if name not in self.not_stored]
-        everything = {quoted(name): f"s.{quoted(name)}" for name in stored_columns}
+        everything = {quote(name): f"s.{quote(name)}" for name in stored_columns}
         for clause in self.clauses:
-            named = {quoted(name): value for name, value in clause.values or ()}
+            named = {quote(name): value for name, value in clause.values or ()}
             builder = say[clause.kind](builder, everything if clause.values is None else named, clause.condition)
         return builder
 
@@ -160,23 +161,18 @@ class Upsert:
             return None
         newer = None
         if self.sequence:
-            column = quoted(self.sequence)
+            column = quote(self.sequence)
             newer = replaces(f"s.{column}", f"t.{column}")
-        merge = Merge(" AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.key))
+        merge = Merge(" AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in self.key))
         if self.delete is None:
             return merge.when_matched_update(newer).when_not_matched_insert()
-        gone = f"s.{quoted(self.delete)}"
+        gone = f"s.{quote(self.delete)}"
         removal = f"{gone} AND {newer}" if newer else gone
         stays = f"NOT {gone}"
         # An older removal meets neither clause: it must not fall through to the update.
         update = f"{stays} AND {newer}" if newer else stays
         merge = merge.leaving_out(self.delete).when_matched_delete(removal).when_matched_update(update)
         return merge.when_not_matched_insert(stays)
-
-
-def quoted(name: str) -> str:
-    """A column's name, quoted for both committers."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def misnamed(

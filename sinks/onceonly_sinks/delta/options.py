@@ -75,8 +75,7 @@ def address_of(
 def read_address(address: str, call: Callable[..., Any]) -> tuple[str, dict[str, Any], int]:
     """Split an address into place, keyword arguments, and the seconds for which ids are kept. A path is one, too.
 
-    Raises:
-        ConfigurationError: E110, there is no such option.
+    Raises E110: there is no such option.
     """
     rest = address.removeprefix(_KIND)
     location, mark, query = rest.rpartition("#")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
 from onceonly_checkpoints.storage import flush_directory
-from onceonly_sinks.delta.files import LocalPlace, RemotePlace
+from onceonly_sinks.delta.files import DataDirectory
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.schema_compatibility import NULL, Demands, refusal
@@ -78,7 +78,7 @@ class WrittenFiles:
     """
 
     files: Sequence[DataFile]
-    data_directory: LocalPlace | RemotePlace
+    data_directory: DataDirectory
     schema: Schema
     grow: bool = False
     gone: bool = False
@@ -167,7 +167,7 @@ _ROWS = 256 * 1024
 
 def adopt(
     sink: str, held: pa.Schema, demands: Demands, files: Sequence[Path], root: Path
-) -> tuple[list[DataFile], LocalPlace]:
+) -> tuple[list[DataFile], DataDirectory]:
     """Link files into a table's directory under new names.
 
     A link shares the bytes and not the name. Removing the staged file later takes nothing from the table. ``files``
@@ -176,7 +176,7 @@ def adopt(
     Raises E503 for a value that the table does not allow, and OSError if a file can be neither linked nor copied.
     Earlier links are then removed again.
     """
-    where, names, adopted = LocalPlace(str(root)), list[str](), list[DataFile]()
+    where, names, adopted = DataDirectory(str(root)), list[str](), list[DataFile]()
     try:
         for number, file in enumerate(files):
             names.append(f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet")

@@ -194,12 +194,7 @@ def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> Da
     columns = [f.col(quote(name)) for name in rows.columns if name != epoch_column]
     if epoch_column:
         return rows.select(*columns, f.col(quote(epoch_column)).cast("bigint").alias(EPOCH))
-    from onceonly_sinks.delta import row_counts
-
-    try:
-        owners = row_counts.owners(changes_of(table))
-    except row_counts.CannotTell as reason:
-        log.info("rows of the epochs in %s cannot be separated: %s", table.uri, reason)
+    if (owners := owners_of(table)) is None:
         return None
     named = [(unquote(path).rpartition("/")[2], owner) for path, owner in owners.items()]
     files = spark.createDataFrame(named, f"{quote(_FILE)} string, {quote(EPOCH)} bigint")
@@ -208,6 +203,17 @@ def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> Da
 
 
 _FILE = "__onceonly_file"
+
+
+def owners_of(table: Table) -> Mapping[str, int | None] | None:
+    """Data files with the epoch that brought their rows, as ``row_counts.owners``. ``None`` if the log cannot tell."""
+    from onceonly_sinks.delta import row_counts
+
+    try:
+        return row_counts.owners(changes_of(table))
+    except row_counts.CannotTell as reason:
+        log.info("rows of the epochs in %s cannot be separated: %s", table.uri, reason)
+        return None
 
 
 def changes_of(table: Table) -> list[Change]:

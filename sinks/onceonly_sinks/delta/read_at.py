@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from onceonly.errors import refuse
 from onceonly.protocol.capabilities import CHANGED, SIGN, EpochExpired, NotVersioned, Span, refuse_own
@@ -22,7 +20,7 @@ from onceonly_sinks.delta import log as log_of_table
 from onceonly_sinks.delta import row_counts
 from onceonly_sinks.delta.columns import is_placeholder
 from onceonly_sinks.delta.ladder import ChangePolicy, Effect
-from onceonly_sinks.delta.read import changes_of
+from onceonly_sinks.delta.read import changes_of, owners_of
 from onceonly_sinks.delta.table import Table, paths_of
 
 if TYPE_CHECKING:
@@ -218,8 +216,6 @@ def version_of(receipt: Receipt) -> int:
 # ---- Rows of a table by the epoch that brought them, file by file: by deltalake alone, without Spark.
 
 
-log = logging.getLogger(__name__)
-
 Rows = Iterator[tuple[int, Mapping[str, Any]]]
 
 
@@ -233,12 +229,8 @@ def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
         return iter(())
     if epoch_column is not None:
         return _numbered(dataset(table, handle), epoch_column, span)
-    try:
-        owners = row_counts.owners(changes_of(table))
-    except row_counts.CannotTell as reason:
-        log.info("rows of the epochs in %s cannot be separated: %s", table.uri, reason)
-        return None
-    if None in owners.values():
+    owners = owners_of(table)
+    if owners is None or None in owners.values():
         return None
     named = {name_of(unquote(path)): owner for path, owner in owners.items() if owner and span[0] <= owner <= span[1]}
     return _by_file(dataset(table, handle), named)
@@ -249,7 +241,7 @@ def dataset(table: Table, handle: DeltaTable) -> Any:
     options: Any = ds.ParquetReadOptions  # whose stubs want every argument
     # Arrow's own file system, as its threads may close a file after the last line of a program. One that is written in
     # Python aborts the interpreter's exit then.
-    files = SubTreeFileSystem(table.root, LocalFileSystem()) if table.is_local else None
+    files = log_of_table.store(table.root, None) if table.is_local else None
     try:
         # Else Spark's INT96 is read as nanoseconds, which the year 9999 is beyond.
         read_options = options(coerce_int96_timestamp_unit="us")
@@ -273,7 +265,7 @@ def newest_rows(table: Table) -> Any | None:
 def _numbered(rows: Any, column: str, span: Span) -> Rows:
     field: Any = ds.field(column)
     for batch in rows.to_batches(filter=(field >= span[0]) & (field <= span[1])):
-        for row in _rows(batch):
+        for row in batch.to_pylist():
             yield row.pop(column), row
 
 
@@ -285,11 +277,7 @@ def _by_file(rows: Any, owners: Mapping[str, int]) -> Rows:
     ]
     for epoch, fragment in sorted(fragments, key=lambda pair: pair[0]):
         for batch in fragment.to_batches(schema=rows.schema):
-            yield from ((epoch, row) for row in _rows(batch))
-
-
-def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    return batch.to_pylist()
+            yield from ((epoch, row) for row in batch.to_pylist())
 
 
 def name_of(path: str) -> str:

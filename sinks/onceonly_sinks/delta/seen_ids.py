@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from onceonly.errors import refuse
 from onceonly.protocol.capabilities import AT, ID
-from onceonly_checkpoints.storage import is_local
 from onceonly_sinks.delta.files import gone
-from onceonly_sinks.delta.log import remote
+from onceonly_sinks.delta.log import store
 
 if TYPE_CHECKING:
     from onceonly.protocol.batch import AsOf
@@ -60,11 +58,9 @@ class SeenIdsLookup:
         yield from (ids & known for ids in asked)
 
     def _known(self, wanted: Any) -> frozenset[bytes]:
-        directory = SubTreeFileSystem(self.root, LocalFileSystem()) if is_local(self.root) else None
-        store: Any = directory or remote(self.root, dict(self.options))
         found = set[bytes]()
         try:
-            files: Any = ds.dataset(list(self.files), _SCHEMA, "parquet", store)
+            files: Any = ds.dataset(list(self.files), _SCHEMA, "parquet", store(self.root, dict(self.options)))
             counting = _counting(self.as_of, self.since_ms)
             for batch in files.to_batches(columns=[ID], filter=counting, batch_size=_AT_ONCE):
                 ids: Any = batch.column(0)

@@ -17,11 +17,12 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.errors.options import misused
 from onceonly.protocol import Batch
 from onceonly.spark import detect, frames
+from onceonly.spark.digest import quote
 from onceonly_checkpoints.storage import scheme_of
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import files
 from onceonly_sinks.delta.marker import Note, pack
-from onceonly_sinks.delta.merge import Kind, Merge, Say, Upsert, quoted
+from onceonly_sinks.delta.merge import Kind, Merge, Say, Upsert
 from onceonly_sinks.delta.prepared import HeldRows, Rows, StagedRows, WrittenFiles
 from onceonly_sinks.delta.schema_compatibility import Shape
 from onceonly_sinks.delta.session import EXTENSION
@@ -130,7 +131,7 @@ def needed(sink: str, spark: SparkCommitter | None, why: str | None) -> SparkCom
 
 
 def _several(rows: DataFrame, key: Sequence[str]) -> tuple[Any, ...] | None:
-    found = rows.groupBy(*[quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
+    found = rows.groupBy(*[quote(name) for name in key]).count().filter("count > 1").limit(1).collect()
     return tuple(found[0][name] for name in key) if found else None
 
 
@@ -198,7 +199,7 @@ class SparkCommitter:
         frame = frame if shape is None else _shaped(frame, shape)
         for name, kind in frame.dtypes:
             if name in partition_by and kind == "string":  # Spark's Delta makes null of it, but only after the merge
-                frame = frame.withColumn(name, f.expr(f"nullif({quoted(name)}, '')"))
+                frame = frame.withColumn(name, f.expr(f"nullif({quote(name)}, '')"))
         folder = files.attempt(self._table.app, generation, epoch)
         try:
             frame.write.parquet(f"{self._uri}/{folder}")
@@ -230,12 +231,12 @@ class SparkCommitter:
 
         key, sequence = list(upsert.key), upsert.sequence
         if flag := upsert.delete:
-            rules.check_flag(self._table.sink, flag, rows.filter(f"{quoted(flag)} IS NULL").count())
-        missing = " OR ".join(f"{quoted(name)} IS NULL" for name in key)
+            rules.check_flag(self._table.sink, flag, rows.filter(f"{quote(flag)} IS NULL").count())
+        missing = " OR ".join(f"{quote(name)} IS NULL" for name in key)
         rules.check_keys(self._table.sink, upsert, rows.filter(missing).count(), None)
-        order = Window.partitionBy(*[quoted(name) for name in key])
+        order = Window.partitionBy(*[quote(name) for name in key])
         if sequence:
-            first = f.rank().over(order.orderBy(f.col(quoted(sequence)).desc_nulls_last()))
+            first = f.rank().over(order.orderBy(f.col(quote(sequence)).desc_nulls_last()))
             rows = rows.withColumn("#", first).filter("`#` = 1").drop("#")
         several = _several(rows, key)
         if several and sequence and "map<" not in rows.schema.simpleString():  # Spark compares no maps
@@ -337,7 +338,7 @@ def _shaped(frame: DataFrame, shape: Shape) -> DataFrame:
     kinds = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     columns = []
     for field, kind, source in zip(schema, kinds, shape.sources, strict=True):
-        column = f.lit(None) if source is None else f.col(quoted(source))
+        column = f.lit(None) if source is None else f.col(quote(source))
         same = source is not None and arrow_schema.field(source).type == field.type
         columns.append((column if same else column.cast(kind.dataType)).alias(field.name))
     return frame.select(*columns)

@@ -315,11 +315,8 @@ class Table:
         """Those of the data files that are missing, found in an object store by one listing of the table."""
         if self.is_local:
             return [path for path in paths if not self._local(path).exists()]
-
-        store = log.remote(self.root, self.options)
-        there = {
-            info.path for info in store.get_file_info(pa_fs.FileSelector("", recursive=True, allow_not_found=True))
-        }
+        listing = pa_fs.FileSelector("", recursive=True, allow_not_found=True)
+        there = {info.path for info in log.store(self.root, self.options).get_file_info(listing)}
         # A shallow clone names files of another table by their URI, of which the listing says nothing.
         return [path for path in paths if "://" not in path and unquote(path) not in there]
 

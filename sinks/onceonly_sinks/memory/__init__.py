@@ -332,8 +332,8 @@ class MemorySink(
 
         if self._merge.key:
             return None
-        parts = [(entry.epoch, replay([entry])) for entry in self.store.epochs(self._writer) if _count(entry)]
-        numbered = [part.append_column(EPOCH, pa.array([epoch] * part.num_rows, pa.int64())) for epoch, part in parts]
+        entries = [entry for entry in self.store.epochs(self._writer) if _count(entry)]
+        numbered = [_numbered(replay([entry]), entry.epoch) for entry in entries]
         return of_arrow(spark, pa.concat_tables(numbered)) if numbered else None
 
     def read_by_epoch(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
@@ -346,17 +346,10 @@ class MemorySink(
 
     def read_current(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """The rows of an upsert by the epoch that wrote them last, or ``None`` for an append."""
-        import pyarrow as pa
-
         if not self._merge.key:
             return None
-        entries = [entry for entry in self.store.epochs(self._writer) if entry.rows]
-        numbers = [pa.array([entry.epoch] * _count(entry), pa.int64()) for entry in entries]
-        numbered = [
-            replace(entry, rows=entry.rows.append_column(EPOCH, number))
-            for entry, number in zip(entries, numbers, strict=True)
-            if entry.rows
-        ]
+        entries = self.store.epochs(self._writer)
+        numbered = [replace(entry, rows=_numbered(entry.rows, entry.epoch)) for entry in entries if entry.rows]
         rows = replay(numbered).to_pylist()
         return ((row.pop(EPOCH), row) for row in rows if span[0] <= row[EPOCH] <= span[1])
 
@@ -487,6 +480,12 @@ def _serial(receipt: Receipt) -> int:
 
 def _count(entry: StoreEntry) -> int:
     return 0 if entry.rows is None else entry.rows.num_rows
+
+
+def _numbered(rows: pa.Table, epoch: int) -> pa.Table:
+    import pyarrow as pa
+
+    return rows.append_column(EPOCH, pa.array([epoch] * rows.num_rows, pa.int64()))
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -468,15 +468,7 @@ def open_windows(entries: Iterable[StoreEntry], since: int) -> list[OpenWindow]:
     ``entries`` are the writer's, oldest first. ``since`` is the first epoch whose rows count.
     """
     rows = [OpenWindow(StateRow.of(row), row["wake_clock"], row["wake_time"]) for row in _current_rows(entries, since)]
-    return sorted(
-        rows,
-        key=lambda open_window: (
-            open_window.wake_time,
-            open_window.state.key,
-            open_window.state.start,
-            open_window.state.stop,
-        ),
-    )
+    return sorted(rows, key=lambda row: (row.wake_time, row.state.key, row.state.start, row.state.stop))
 
 
 def _current_rows(entries: Iterable[StoreEntry], since: int) -> Collection[Mapping[str, Any]]:

@@ -192,7 +192,7 @@ def check_table(
         rows = connection.exec_driver_sql(f"SELECT {listed} FROM {name.sql} HAVING true").all()
         return rows[0] if len(rows) == 1 else [None] * len(expressions)
 
-    try:
+    with transactions.whole(connection):
         for check in checks:
             try:
                 is_true = ask([check.sql])[0]
@@ -213,9 +213,6 @@ def check_table(
                 text=BrokenCheck(check, values).text,
                 next="mend the table in one transaction, then restart the query",
             )
-    except BaseException:
-        transactions.drop(connection)
-        raise
 
 
 def send(
@@ -231,11 +228,8 @@ def send(
     Raises E511: the ledger cannot record the epoch.
     """
     if ledger is not None:
-        try:
+        with transactions.whole(connection):
             _record(ledger, connection, marker, receipts)
-        except BaseException:
-            transactions.drop(connection)
-            raise
     transactions.send(connection, Point.COMMIT_SENT)
 
 

@@ -72,14 +72,10 @@ def describe_row(line: int | None, whose: str = "", position: Sequence[Any] = ()
 
 
 def _shape(scalar: Any) -> str:
-    if not scalar.is_valid:
-        return shape(None)
-    return shape(scalar.as_py()) if counted(scalar.type) else _elements(scalar)
-
-
-def _elements(scalar: Any) -> str:
     import pyarrow.types as t
 
+    if not scalar.is_valid or counted(scalar.type):
+        return shape(scalar.as_py())
     return f"an array of {len(scalar)} elements" if t.is_list(scalar.type) else ""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from onceonly.errors import OnceOnlyError, mask, refuse
@@ -172,6 +173,19 @@ def refusal(failure: Failure, context: Context) -> OnceOnlyError:
             return make(failure, context)
     unspoken = _login if failure.password else _unreachable
     return _other(failure, context) if failure.state else unspoken(failure, context)
+
+
+@contextmanager
+def refusing(context: Context) -> Generator[None]:
+    """Within, on an executor, a failure of the server is refused: Spark may try the task again."""
+    import psycopg
+
+    try:
+        yield
+    except (psycopg.Error, Refused) as error:
+        failure = read(error)
+        assert failure is not None
+        raise refusal(failure, context) from None
 
 
 def _login(failure: Failure, context: Context) -> OnceOnlyError:

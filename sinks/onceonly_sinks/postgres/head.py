@@ -96,8 +96,6 @@ TIMELINE = "('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_
 UNSEEN = "unseen"
 """Stands for the cluster's identifier where the server does not tell it."""
 
-INSTALL = TABLES.sql_install
-
 # One statement: it waits for the row's lock, looks at the row as it is then, and moves it only from where we left it.
 # here: what the server says it is; materialized, or it would be asked anew at each mention.
 # advanced: the head, if fence and chain are those we follow. A table that is not the one of the last epoch is refused
@@ -315,12 +313,8 @@ def table_identity(connection: Connection, oid: int, server_visibility: Visibili
 
 def read(connection: Connection, writer: PostgresHeadScope, *, lock: str = "") -> Head | None:
     """The head row. ``lock``, as ``FOR UPDATE``, waits until every transaction that changed it has ended."""
-    head_row = TABLES.read(connection.exec_driver_sql, writer, lock)
-    return (
-        Head(head_row.fence, head_row.epoch, head_row.chain, TableIdentity(*head_row.target_identity))
-        if head_row
-        else None
-    )
+    row = TABLES.read(connection.exec_driver_sql, writer, lock)
+    return Head(row.fence, row.epoch, row.chain, TableIdentity(*row.target_identity)) if row else None
 
 
 def newest_fence(connection: Connection, writer: PostgresHeadScope) -> Fence | None:

@@ -14,7 +14,7 @@ from onceonly.errors import refuse
 from onceonly_sinks.postgres import prune
 from onceonly_sinks.postgres.head import PostgresHeadScope
 from onceonly_sinks.postgres.options import HISTORY
-from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.schema import Table, is_there
 from onceonly_sinks.postgres.server import TableName, quote
 from onceonly_sinks.postgres.upsert import Merge, Waiting
 from onceonly_sinks.sql.tables import OURS
@@ -46,7 +46,7 @@ def name_of(table: TableName) -> TableName:
 
 def history_span(connection: Connection, writer: PostgresHeadScope, table: Table) -> Span | None:
     """The oldest and the newest epoch that it covers, or ``None`` if there is no history."""
-    if not _columns(connection, table):
+    if not is_there(connection, name_of(table.name).sql):
         return None
     first, last = connection.exec_driver_sql(_ENDS, writer.parameters).one()
     return int(first), int(last)
@@ -63,15 +63,12 @@ def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge
     It begins with the target's rows as of the epoch before: their own past is unknown. So does a history that was
     switched off for some epochs. Raises E506: the target has no epoch column, or one that the history needs for itself.
     """
-    if table.epoch_column is None or {FROM, TO} & table.by_name.keys():
+    unnumbered = table.epoch_column is None
+    if unnumbered or {FROM, TO} & table.by_name.keys():
         needs = "needs a bigint column with the epoch's number in the table"
         clash = f"has columns {FROM} and {TO} of its own"
-        difference = f"history= {needs if table.epoch_column is None else clash}"
-        next_ = (
-            f"ALTER TABLE {table.name.printed} ADD COLUMN _epoch bigint"
-            if table.epoch_column is None
-            else "rename them"
-        )
+        difference = f"history= {needs if unnumbered else clash}"
+        next_ = f"ALTER TABLE {table.name.printed} ADD COLUMN _epoch bigint" if unnumbered else "rename them"
         cause, remedy = "the table was made before history= was given", f"{next_}; or leave history= out"
         words = {"mismatch": "cannot keep a history", "because": cause, "next": remedy}
         raise refuse("E506", sink=writer.sink, difference=difference, **words)
@@ -136,20 +133,15 @@ SELECT {selected_columns}, %(epoch)s FROM changed s JOIN {table.name.sql} t ON {
 
 def end_all(connection: Connection, table: Table, epoch: int) -> None:
     """End every version, as a full refresh has removed all rows."""
-    if _columns(connection, table):
+    if is_there(connection, name_of(table.name).sql):
         ended = f"UPDATE {name_of(table.name).sql} SET {quote(TO)} = %(epoch)s WHERE {quote(TO)} IS NULL"
         connection.exec_driver_sql(ended, {"epoch": epoch})
 
 
 def clear(connection: Connection, table: TableName) -> None:
     """Delete all versions, as their table is gone."""
-    if _exists(connection, table):
+    if is_there(connection, name_of(table).sql):
         connection.exec_driver_sql(f"DELETE FROM {name_of(table).sql}", {})
-
-
-def _exists(connection: Connection, table: TableName) -> bool:
-    there = "SELECT pg_catalog.to_regclass(%(name)s) IS NOT NULL"
-    return bool(connection.exec_driver_sql(there, {"name": name_of(table).sql.replace("%%", "%")}).scalar_one())
 
 
 def trim(transactions: Transactions, writer: PostgresHeadScope, fence: Fence, table: TableName, first: int) -> None:
@@ -162,7 +154,7 @@ def trim(transactions: Transactions, writer: PostgresHeadScope, fence: Fence, ta
     due = f"SELECT ctid FROM {name} WHERE {quote(TO)} <= %(first)s ORDER BY {quote(TO)} LIMIT {_AT_ONCE}"
 
     def delete(connection: Connection) -> None:
-        if not _exists(connection, table):
+        if not is_there(connection, name):
             return
         connection.exec_driver_sql(_RAISE_KEPT_FROM, {**writer.parameters, "first": first})
         connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({due}))", {"first": first})

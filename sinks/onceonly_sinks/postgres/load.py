@@ -247,11 +247,8 @@ class Loader:
         if connection is not None:
             return connection, plan
         connection = self._transactions.begin(self._session, self._transactions.lock_seconds)
-        try:
+        with self._transactions.whole(connection):
             return connection, self._planned(connection, batch)
-        except BaseException:
-            self._transactions.drop(connection)
-            raise
 
     def _planned(self, connection: Connection, batch: pa.Schema) -> TypeMapping:
         plan = self.target.plan(connection, batch, lock=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from onceonly.protocol.capabilities import CHANGED, EPOCH, SIGN, EpochExpired, NotVersioned, Span, refuse_own
 from onceonly.spark.digest import quote as spark_quote
-from onceonly.spark.frames import of_arrow
+from onceonly.spark.frames import arrow_schema, of_arrow
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.postgres import expiry, head, history
 from onceonly_sinks.postgres.head import SPELLED
@@ -215,15 +215,17 @@ def _newest(
 def read(connection: Connection, selection: Selection) -> pa.Table:
     """Read the rows into this process, as of the transaction's snapshot."""
     schema = pa.schema([pa.field(column.name, _arrow_type(column)) for column in selection.columns])
-    batches: list[pa.RecordBatch] = []
     # A cursor with a name lies on the server: without one, all rows would be Python objects at once.
     with raw(connection).cursor("onceonly_read_at") as cursor:
         cursor.execute(selection.cast.encode(), {})
-        while rows := cursor.fetchmany(_PAGE):
-            columns = zip(*rows, strict=True)
-            arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
-            batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-    return pa.Table.from_batches(batches, schema=schema)
+        return pa.Table.from_batches(list(_pages(cursor, schema)), schema=schema)
+
+
+def _pages(cursor: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    while rows := cursor.fetchmany(_PAGE):
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def frame(spark: SparkSession, connection: Connection, server: Server, selection: Selection) -> DataFrame:
@@ -234,30 +236,14 @@ def frame(spark: SparkSession, connection: Connection, server: Server, selection
     """
     if not selection.number:
         return of_arrow(spark, read(connection, selection))
-    span_frame = spark.createDataFrame(
-        ranges(selection.first, selection.last, spark.sparkContext.defaultParallelism), "first bigint, last bigint"
-    )
     reader = RangeReader(server.resolved(raw(connection)), selection.ranged)
-    return span_frame.mapInArrow(partial(reader, schema=arrow_of(spark, selection.ddl)), selection.ddl)
+    return reader.frame(spark, (selection.first, selection.last), selection.ddl)
 
 
 def _arrow_type(column: Column) -> Any:
-    kind = spark_type(column) or "string"
-    if kind != "string" and column.type == "numeric":
-        return pa.decimal128(*digits(column))
-    return {
-        "smallint": pa.int16(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "string": pa.string(),
-        "binary": pa.binary(),
-        "boolean": pa.bool_(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "timestamp_ntz": pa.timestamp("us"),
-    }[kind]
+    if spark_type(column) is None:
+        return pa.string()
+    return pa.decimal128(*digits(column)) if column.type == "numeric" else _TYPES[column.type][1]
 
 
 # ---- Rows of a table by the epoch that brought them: read without Spark, a page at a time.
@@ -285,21 +271,21 @@ def of(connection: Connection, table: Table, column: str, span: Span) -> Iterato
 
 # ---- The rows of an append, in the types they came in: read by tasks, a range of epochs each.
 
-_SPARK: Mapping[str, str] = {
-    "int2": "smallint",
-    "int4": "int",
-    "int8": "bigint",
-    "float4": "float",
-    "float8": "double",
-    "text": "string",
-    "varchar": "string",
-    "bytea": "binary",
-    "bool": "boolean",
-    "date": "date",
-    "timestamptz": "timestamp",
-    "timestamp": "timestamp_ntz",
+_TYPES: Mapping[str, tuple[str, Any]] = {
+    "int2": ("smallint", pa.int16()),
+    "int4": ("int", pa.int32()),
+    "int8": ("bigint", pa.int64()),
+    "float4": ("float", pa.float32()),
+    "float8": ("double", pa.float64()),
+    "text": ("string", pa.string()),
+    "varchar": ("string", pa.string()),
+    "bytea": ("binary", pa.binary()),
+    "bool": ("boolean", pa.bool_()),
+    "date": ("date", pa.date32()),
+    "timestamptz": ("timestamp", pa.timestamp("us", tz="UTC")),
+    "timestamp": ("timestamp_ntz", pa.timestamp("us")),
 }
-"""Types of Postgres whose values come back as they went in, with Spark's names of them."""
+"""Types of Postgres whose values come back as they went in, with Spark's names of them and Arrow's types."""
 
 
 def spark_type(column: Column) -> str | None:
@@ -309,7 +295,7 @@ def spark_type(column: Column) -> str | None:
     if column.type == "numeric" and column.modifier > 0:
         precision, scale = digits(column)
         return f"decimal({precision},{scale})"
-    return _SPARK.get(column.type)
+    return _TYPES[column.type][0] if column.type in _TYPES else None
 
 
 def digits(column: Column) -> tuple[int, int]:
@@ -332,18 +318,17 @@ class RangeReader:
         """The rows of each range, page by page. A range is a first and a last number."""
         for batch in ranges:
             for first, last in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                for rows in self._pages(first, last):
-                    columns = zip(*rows, strict=True)
-                    arrays = [pa.array(list(c), field.type) for c, field in zip(columns, schema, strict=True)]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                # A cursor with a name lies on the server: without one, all rows come into the executor at once.
+                with self.server.connect() as connection, connection.cursor("onceonly_read_back") as cursor:
+                    connection.execute(f"SELECT {SPELLED}".encode())
+                    cursor.execute(self.query.encode(), {"first": first, "last": last})
+                    yield from _pages(cursor, schema)
 
-    def _pages(self, first: int, last: int) -> Iterator[list[tuple[Any, ...]]]:
-        # A cursor with a name lies on the server: without one, all rows come at once, into the memory of an executor.
-        with self.server.connect() as connection, connection.cursor("onceonly_read_back") as cursor:
-            connection.execute(f"SELECT {SPELLED}".encode())
-            cursor.execute(self.query.encode(), {"first": first, "last": last})
-            while rows := cursor.fetchmany(_PAGE):
-                yield rows
+    def frame(self, spark: SparkSession, span: tuple[int | None, int | None], ddl: str) -> DataFrame:
+        """The rows of a span of epochs, a range of them by each task. ``ddl`` has the columns in Spark's DDL."""
+        spans = ranges(*span, spark.sparkContext.defaultParallelism)
+        span_frame = spark.createDataFrame(spans, "first bigint, last bigint")
+        return span_frame.mapInArrow(partial(self, schema=arrow_schema(spark.createDataFrame([], ddl))), ddl)
 
 
 def read_back(connection: Connection, server: Server, table: Table, spark: SparkSession) -> DataFrame | None:
@@ -362,16 +347,7 @@ def read_back(connection: Connection, server: Server, table: Table, spark: Spark
     query = f"SELECT {listed}, {epoch} FROM {table.name.sql} WHERE {epoch} BETWEEN %(first)s AND %(last)s"
     named = [*((column.name, kind) for column, kind in zip(columns, kinds, strict=True)), (EPOCH, "bigint")]
     ddl = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in named)
-    spans = ranges(ends[0], ends[1], spark.sparkContext.defaultParallelism)
-    span_frame = spark.createDataFrame(spans, "first bigint, last bigint")
-    return span_frame.mapInArrow(partial(RangeReader(server, query), schema=arrow_of(spark, ddl)), ddl)
-
-
-def arrow_of(spark: SparkSession, ddl: str) -> pa.Schema:
-    """The Arrow schema of columns, given as Spark's DDL."""
-    from onceonly.spark.frames import arrow_schema
-
-    return arrow_schema(spark.createDataFrame([], ddl))
+    return RangeReader(server, query).frame(spark, (ends[0], ends[1]), ddl)
 
 
 def ranges(first: int | None, last: int | None, parts: int) -> Sequence[tuple[int, int]]:

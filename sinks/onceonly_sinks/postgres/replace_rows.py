@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from onceonly_checkpoints.epoch import Epoch, Receipt
     from onceonly_sinks.postgres.head import TableIdentity
-    from onceonly_sinks.postgres.load import Target
-    from onceonly_sinks.postgres.schema import Table
 
 _MAY_DELETE = "SELECT pg_catalog.has_table_privilege(%(oid)s::oid, 'DELETE')"
 # A constraint that cascades would take rows of other tables along, one that does not would stop the query in the midst.

@@ -133,20 +133,16 @@ def inspect(
 
     ``epoch_column`` is ``auto``, a column's name, or ``None``. ``lock`` holds off changes of the table until the
     transaction ends. The bytes of a binary COPY carry no types. A column that changed its type after this read would
-    misread them.
-
-    Raises:
-        DestinationError: E506 no such epoch column, E508 rows cannot be kept in it safely.
+    misread them. Raises E506: no such epoch column, E508: rows cannot be kept in it safely.
     """
-    parameters = {"schema": name.schema, "name": name.name}
-    stamp = connection.exec_driver_sql(_STAMP, parameters).one_or_none()
+    stamp = connection.exec_driver_sql(*stamping(name)).one_or_none()
     if stamp is None:
         return None
     oid, kind, persistence = stamp[0], stamp[1], stamp[2]
     _usable(sink, name, kind, persistence)
     if lock:
         connection.exec_driver_sql(*locking(name))
-        stamp = connection.exec_driver_sql(_STAMP, parameters).one()
+        stamp = connection.exec_driver_sql(*stamping(name)).one()
         oid = stamp[0]
     parts = obstacles.parts(connection, oid) if any(stamp[4:]) else ()
     rows = connection.exec_driver_sql(_COLUMNS, {"oid": oid}).all()
@@ -272,8 +268,7 @@ _BEGINNING = re.compile(rf"{_BLANK}({_COMMANDS})\b(?:\s+({_OBJECTS})\b)?", re.DO
 def check(connection: Connection, sink: str, name: TableName) -> TableName:
     """Return the table's name with its schema, if the server can be written at all.
 
-    Raises:
-        DestinationError: E507 read-only, E508 too old, or no such schema.
+    Raises E507: read-only, E508: too old, or no such schema.
     """
     parameters = {"schema": name.schema, "name": name.name}
     row = connection.exec_driver_sql(_STATE, parameters).one()
@@ -293,6 +288,12 @@ def check(connection: Connection, sink: str, name: TableName) -> TableName:
         cause = "another database than was meant, or it was not set up"
         raise refuse("E508", sink=sink, reason=reason, cause=cause, next=next_)
     return replace(name, schema=schema_name)
+
+
+def is_there(connection: Connection, relation: str) -> bool:
+    """Whether there is a relation of that name, as it is written in SQL."""
+    there = "SELECT pg_catalog.to_regclass(%(name)s) IS NOT NULL"
+    return bool(connection.exec_driver_sql(there, {"name": relation.replace("%%", "%")}).scalar_one())
 
 
 def oid(connection: Connection, name: TableName) -> int:

@@ -8,8 +8,8 @@ deleted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -150,7 +150,7 @@ class SeenIdsLookup:
                 if not piece:
                     yield frozenset()
                     continue
-                with self._refusing():
+                with errors.refusing(errors.Context(self.sink, self.address, types=_TYPES)):
                     # Not before there is an id to ask for: a partition may have none.
                     connection = connection or held.enter_context(
                         self.server.connect(application_name=self.application, autocommit=True)
@@ -169,14 +169,3 @@ class SeenIdsLookup:
         parameters = {"ids": list(ids), "series": as_of.series, "epoch": as_of.epoch, "since": since}
         with connection.cursor(binary=True) as cursor:
             return frozenset(bytes(row[0]) for row in cursor.execute(query.encode(), parameters))
-
-    @contextmanager
-    def _refusing(self) -> Generator[None]:
-        import psycopg
-
-        try:
-            yield
-        except psycopg.Error as error:
-            failure = errors.read(error)
-            assert failure is not None
-            raise errors.refusal(failure, errors.Context(self.sink, self.address, types=_TYPES)) from None

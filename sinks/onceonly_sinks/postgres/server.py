@@ -35,7 +35,7 @@ _DEFAULTS: Mapping[str, str] = {
 
 _NAME = re.compile(r'(?:(?P<schema>"(?:[^"]|"")+"|[^".]+)\.)?(?P<name>"(?:[^"]|"")+"|[^".]+)')
 NAME_BYTES = 63
-"""The longest name that Postgres keeps."""
+"""The longest name that Postgres keeps: what is longer is cut, and two names become one."""
 
 
 def quote(identifier: str) -> str:
@@ -106,8 +106,7 @@ class Server:
     def parse(cls, dsn: str) -> Self:
         """Read a libpq URL or key-value string.
 
-        Raises:
-            ConfigurationError: E108 the driver is not installed, E110 not a connection string.
+        Raises E108: the driver is not installed, E110: not a connection string.
         """
         require_driver()
         import psycopg

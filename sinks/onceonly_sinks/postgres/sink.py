@@ -229,8 +229,7 @@ class PostgresSink(Handle, SeenIdsStore, protocol.JoinsTransaction, protocol.Rep
     def read_windows(self, request: StateWanted, as_of: AsOf) -> list[StateRow]:
         """Read the wanted rows of window state (see ``WindowStore``).
 
-        Raises E501, E506 or E508: no answer, or no such table. Raises E226: a row is of this epoch or
-        a later one.
+        Raises E501, E506 or E508: no answer, or no such table. Raises E226: a row is of this epoch or a later one.
         """
         from onceonly_sinks.postgres import window_state
 

@@ -110,19 +110,17 @@ class StageTask:
             return {**answer, "refused": [error.column, error.spark, error.reason]}
 
     def _write(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> int:
-        import psycopg
         import pyarrow as pa
 
         tags = {PARTITION: pa.scalar(attempt.partition, pa.int32()), ATTEMPT: pa.scalar(attempt.attempt, pa.int64())}
         copy = statement(f"onceonly.{quote(self.name)}", [*self.plan.columns, *tags])
-        try:
-            with self.server.connect(application_name=self.application) as connection, connection.cursor() as cursor:
-                cursor.execute(_SETTINGS)
-                return copy_in(cursor, copy, Encoder(self.plan, tags, spoken(attempt.partition)), batches)
-        except (psycopg.Error, errors.Refused) as error:
-            failure = errors.read(error)
-            assert failure is not None
-            raise errors.refusal(failure, errors.Context(self.sink, self.address, types=self.plan.types)) from None
+        with (
+            errors.refusing(errors.Context(self.sink, self.address, types=self.plan.types)),
+            self.server.connect(application_name=self.application) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(_SETTINGS)
+            return copy_in(cursor, copy, Encoder(self.plan, tags, spoken(attempt.partition)), batches)
 
 
 def spoken(partition: int) -> str:

@@ -131,15 +131,12 @@ class Transactions:
 
     def _begin(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Connection, list[Any]]:
         connection = self._engine.connect()
-        try:
+        with self.whole(connection, cut=True):
             connection.begin()
             # In one trip: each statement by itself would cost one, in every epoch.
             with raw(connection).pipeline():
                 cursors = [raw(connection).execute(statement, parameters) for statement, parameters in statements]
             return connection, cursors[-1].fetchall()
-        except BaseException:
-            self.drop(connection, cut=True)
-            raise
 
     def tried(self, connection: Connection, *statements: tuple[str, Mapping[str, Any]]) -> list[Any] | None:
         """Return the rows of the last of some statements in an open transaction, or ``None`` if a table is missing.
@@ -213,17 +210,26 @@ class Transactions:
                 cause=cause,
                 next="restart the query",
             )
-        try:
-            with sending(self._context.sink, point, errors.read, errors.Refused), self.answering(connection):
-                connection.commit()
-        except BaseException:  # of a driver that is told to end, too: nobody asks for the answer any more
-            self.drop(connection, cut=True)
-            raise
+        with (
+            self.whole(connection, cut=True),
+            sending(self._context.sink, point, errors.read, errors.Refused),
+            self.answering(connection),
+        ):
+            connection.commit()
         connection.close()
 
     def answering(self, connection: Connection) -> AbstractContextManager[None]:
         """Within, a server that is silent for longer than the patience fails as if its connection were lost."""
         return self._patience.waiting(raw(connection))
+
+    @contextmanager
+    def whole(self, connection: Connection, *, cut: bool = False) -> Generator[None]:
+        """Within, whatever goes wrong drops the transaction, so that nobody commits a part of it."""
+        try:
+            yield
+        except BaseException:  # of a driver that is told to end, too
+            self.drop(connection, cut=cut)
+            raise
 
     def drop(self, connection: Connection, *, cut: bool = False) -> None:
         """Roll back and give the connection back. ``cut`` closes its socket instead. Never raises, may repeat."""

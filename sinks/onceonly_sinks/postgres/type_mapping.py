@@ -275,10 +275,13 @@ def _text(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
     return {"arrow": pa.string(), "how": "text", "length": length}
 
 
-def _same(*names: str, arrow: Callable[[], pa.DataType]) -> Callable[[pa.DataType, Column], dict[str, Any] | None]:
+def _same(*names: str, arrow: Any) -> Callable[[pa.DataType, Column], dict[str, Any] | None]:
+    # ``arrow`` is the alias of a type, for which the stubs want a literal.
     def encoder_options(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
+        import pyarrow as pa
+
         # A precision, as in time(3), rounds in silence.
-        return {"arrow": arrow()} if str(type_) in names and column.modifier < 0 else None
+        return {"arrow": pa.type_for_alias(arrow)} if str(type_) in names and column.modifier < 0 else None
 
     return encoder_options
 
@@ -310,15 +313,6 @@ def _json(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
     return {"arrow": pa.string(), "how": "json", "jsonb": jsonb} if nested else None
 
 
-def _arrow(name: str, *arguments: Any) -> Callable[[], Any]:
-    def make() -> Any:
-        import pyarrow as pa
-
-        return getattr(pa, name)(*arguments)
-
-    return make
-
-
 _FAMILIES = {
     "integer": ("int2", "int4", "int8"),
     "float": ("float4", "float8"),
@@ -339,12 +333,12 @@ _WAYS: dict[str, Callable[[pa.DataType, Column], dict[str, Any] | None]] = {
     "float": _float,
     "numeric": _numeric,
     "text": _text,
-    "bytes": _same("binary", "large_binary", arrow=_arrow("binary")),
-    "boolean": _same("bool", arrow=_arrow("bool_")),
-    "date": _same("date32[day]", arrow=_arrow("date32")),
+    "bytes": _same("binary", "large_binary", arrow="binary"),
+    "boolean": _same("bool", arrow="bool"),
+    "date": _same("date32[day]", arrow="date32"),
     "moment": _moment,
-    "interval": _same("duration[us]", arrow=_arrow("duration", "us")),
-    "time": _same("time64[us]", "time64[ns]", arrow=_arrow("time64", "us")),
+    "interval": _same("duration[us]", arrow="duration[us]"),
+    "time": _same("time64[us]", "time64[ns]", arrow="time64[us]"),
     "uuid": _uuid,
     "json": _json,
 }

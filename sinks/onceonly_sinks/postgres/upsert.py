@@ -11,7 +11,7 @@ from onceonly.protocol.values import SOURCE, replaces
 from onceonly_checkpoints.model import shorten_list
 from onceonly_sinks.postgres.ddl import NAMED
 from onceonly_sinks.postgres.head import PostgresHeadScope
-from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.schema import Table, is_there
 from onceonly_sinks.postgres.server import printed, quote
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from onceonly.protocol.capabilities import Span
     from onceonly_checkpoints.epoch import Epoch
-    from onceonly_sinks.postgres.schema import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,16 +276,10 @@ def relation(writer: PostgresHeadScope) -> str:
     return f"onceonly.{quote(f'tombstones_{writer.tag}')}"
 
 
-def _there(connection: Connection, name: str) -> bool:
-    return (
-        connection.exec_driver_sql("SELECT pg_catalog.to_regclass(%(name)s)", {"name": name}).scalar_one() is not None
-    )
-
-
 def ready(connection: Connection, table: Table, writer: PostgresHeadScope, merge: Merge) -> None:
     """Make the table of tombstones in the open transaction, where it is not there."""
     name = relation(writer)
-    if _there(connection, name):
+    if is_there(connection, name):
         return
     sequence = merge.sequence or ""
     columns = ", ".join(
@@ -331,7 +324,7 @@ def remember(connection: Connection, table: Table, waiting: Waiting, merge: Merg
 def clear(connection: Connection, writer: PostgresHeadScope, span: Span) -> None:
     """Forget what epochs removed whose rows leave: what comes instead is told from its beginning."""
     name = relation(writer)
-    if not _there(connection, name):
+    if not is_there(connection, name):
         return
     where = f"WHERE {quote(EPOCH)} BETWEEN %(first)s AND %(last)s"
     connection.exec_driver_sql(f"DELETE FROM {name} {where}", {"first": span[0], "last": span[1]})

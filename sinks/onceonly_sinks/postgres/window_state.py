@@ -17,7 +17,7 @@ from onceonly.errors import refuse
 from onceonly.protocol.capabilities import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly.protocol.guard import check_recalled
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
-from onceonly_sinks.postgres.server import TableName, quote
+from onceonly_sinks.postgres.server import NAME_BYTES, TableName, quote
 
 if TYPE_CHECKING:
     from onceonly.protocol.batch import AsOf
@@ -27,16 +27,13 @@ KEY, DELETE = STATE_KEY, GONE
 
 BODY, CLOCK, TIME, BUCKET = "body", "wake_clock", "wake_time", "bucket"
 
-_MOST_BYTES = 63
-"""Of a name in Postgres: what is longer is cut, and two names become one."""
-
 SUFFIX = "_state"
 
 
 def state_table_name(name: TableName) -> TableName:
     """Name of the table of state beside another one. Raises E143: it would be too long for Postgres."""
     made = replace(name, name=f"{name.name}{SUFFIX}")
-    if len(made.name.encode()) > _MOST_BYTES:
+    if len(made.name.encode()) > NAME_BYTES:
         remedy = 'name it yourself: Windows(..., state_sink=pg.table("scores_state"))'
         raise refuse("E143", problem=f"a table called {made.text} has a longer name than Postgres keeps", next=remedy)
     return made

@@ -206,16 +206,6 @@ class Tables:
         return ", ".join(self.target_columns)
 
     @cached_property
-    def sql_read(self) -> str:
-        """The head row."""
-        return f"SELECT generation, owner, epoch, chain, {self._places} FROM {self.head} WHERE {OURS}"
-
-    @cached_property
-    def sql_fence(self) -> str:
-        """The fence of the newest epoch."""
-        return f"SELECT generation, owner FROM {self.epoch} WHERE {OURS} ORDER BY epoch DESC LIMIT 1"
-
-    @cached_property
     def sql_install(self) -> str:
         """Makes a fence the newest if it is strictly greater.
 
@@ -286,7 +276,8 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
 
     def read(self, execute: Execute, writer: HeadScope, lock: str = "") -> Head | None:
         """The head row. ``lock``, as ``FOR UPDATE``, waits until every transaction that changed it has ended."""
-        row = execute(f"{self.sql_read} {lock}".rstrip(), writer.parameters).fetchone()
+        query = f"SELECT generation, owner, epoch, chain, {self._places} FROM {self.head} WHERE {OURS} {lock}"
+        row = execute(query.rstrip(), writer.parameters).fetchone()
         return Head(Fence(row[0], row[1]), row[2], row[3], tuple(row[4:])) if row else None
 
     def newest_fence(self, execute: Execute, writer: HeadScope) -> Fence | None:
@@ -294,7 +285,8 @@ FROM newest n WHERE n.epoch > 0 LIMIT 1
         head = self.read(execute, writer)
         if head is not None:
             return head.fence
-        row = execute(self.sql_fence, writer.parameters).fetchone()
+        query = f"SELECT generation, owner FROM {self.epoch} WHERE {OURS} ORDER BY epoch DESC LIMIT 1"
+        row = execute(query, writer.parameters).fetchone()
         return Fence(row[0], row[1]) if row else None
 
     def newest_epoch(self, execute: Execute, writer: HeadScope) -> tuple[int, Marker | None]:

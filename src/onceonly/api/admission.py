@@ -39,10 +39,7 @@ def folds(rows: DataFrame) -> bool:
 def check_columns(arguments: Arguments, query: str, columns: Sequence[str], *, folds: bool = False) -> None:
     """Refuse rows whose columns Spark or one of their sinks cannot distinguish.
 
-    ``columns`` are those of the rows without outputs. ``folds``: the session ignores case in names.
-
-    Raises:
-        ConfigurationError: E138.
+    ``columns`` are those of the rows without outputs. ``folds``: the session ignores case in names. Raises E138.
     """
     # Rows are hashed, staged and divided by name, whatever the sinks could tell apart.
     admission.check_names(query, ", ".join(arguments.ids), Names(folds=folds), columns)
@@ -57,11 +54,7 @@ def check_columns(arguments: Arguments, query: str, columns: Sequence[str], *, f
 
 
 def check_outputs(arguments: Arguments, query: str, outputs: Sequence[ResolvedOutput]) -> None:
-    """Refuse outputs whose columns one of their sinks cannot distinguish.
-
-    Raises:
-        ConfigurationError: E138.
-    """
+    """Refuse outputs whose columns one of their sinks cannot distinguish. Raises E138."""
     sinks = {sink.id: sink for sink in arguments.of_rows}
     for output in outputs:
         for sink in output.spec.sinks:
@@ -70,11 +63,7 @@ def check_outputs(arguments: Arguments, query: str, outputs: Sequence[ResolvedOu
 
 
 def check_names(query: str, sink: Sink, columns: Sequence[str]) -> None:
-    """Refuse columns that a sink cannot distinguish.
-
-    Raises:
-        ConfigurationError: E138.
-    """
+    """Refuse columns that a sink cannot distinguish. Raises E138."""
     admission.check_names(query, sink.id, sink.capabilities.names, columns)
 
 
@@ -90,11 +79,7 @@ class Admission:
     shared: tuple[Pair, ...] = field(default=())
 
     def __call__(self, offer: Offer | None) -> None:
-        """Refuse two sinks on one target, and a target that a source of the batch reads.
-
-        Raises:
-            ConfigurationError: E139, E147.
-        """
+        """Refuse two sinks on one target, and a target that a source of the batch reads. Raises E139, E147."""
         sinks, sources = self.arguments.sinks, offer.sources if offer else ()
         log.info("pipeline %s: opened %s", self.query, ", ".join(sink.address for sink in sinks))
         reads = [source for source in sources if portable(source) or source.kind is SourceKind.FILES]

@@ -238,9 +238,7 @@ class Arguments:
         """Refuse rows that cannot be ordered as a sink asks.
 
         ``columns`` has their types by name. ``lost`` says why they have no order of their source, if it is asked for.
-
-        Raises:
-            ConfigurationError: E138, no such column. E148, the plan or the source loses the order of the source.
+        Raises E138: no such column. E148: the plan or the source loses the order of the source.
         """
         sink, order, _ = self.order
         if lost:
@@ -275,8 +273,7 @@ def check_name(name: str | None) -> None:
 def version(label: str | None) -> str:
     """The user's name for the running code. ``None`` takes it from the environment.
 
-    Raises:
-        ConfigurationError: E110, it is not one line of text.
+    Raises E110: it is not one line of text.
     """
     chosen: Any = os.environ.get(VERSION, "") if label is None else label
     if not isinstance(chosen, str) or len(chosen.splitlines()) > 1:
@@ -343,10 +340,7 @@ def check_judges(sinks: tuple[Sink, ...]) -> None:
 def check_one_by_one(sinks: tuple[Sink, ...], recovery: Recovery, storage: Storage, *, divided: bool) -> None:
     """Refuse arguments that a sink without transactions cannot support.
 
-    ``divided``: the call has outputs, ``quality=``, ``dedupe=`` or ``windows=``.
-
-    Raises:
-        ConfigurationError: E128.
+    ``divided``: the call has outputs, ``quality=``, ``dedupe=`` or ``windows=``. Raises E128.
     """
     for sink in sinks:
         if not sink.capabilities.transactional:
@@ -387,11 +381,8 @@ def refuse_unfit(run: Run, pipeline: str, lossy_source: str | None, one_by_one: 
     """Refuse a run that cannot have epochs, before anything is opened.
 
     The user allows a source of kind ``lossy_source`` to lose rows. ``one_by_one`` is the id of a sink without
-    transactions, or empty.
-
-    Raises:
-        ConfigurationError: E104 its mode, E105 a temporary checkpoint, E109 or E129 no determinism, E116 a source
-            that reads lost offsets as nothing, E126 one that reads lost files as nothing, E127 one that cannot replay.
+    transactions, or empty. Raises E104: its mode, E105: a temporary checkpoint, E109 or E129: no determinism, E116: a
+    source that reads lost offsets as nothing, E126: one that reads lost files as nothing, E127: one that cannot replay.
     """
     if run.mode:
         raise refuse(
@@ -403,11 +394,7 @@ def refuse_unfit(run: Run, pipeline: str, lossy_source: str | None, one_by_one: 
 
 
 def refuse_checkpoint(checkpoint: str | None, run: Run) -> None:
-    """Refuse a ``checkpoint=`` that differs from the checkpoint in Spark's run. ``None`` passes.
-
-    Raises:
-        ConfigurationError: E106.
-    """
+    """Refuse a ``checkpoint=`` that differs from the checkpoint in Spark's run. ``None`` passes. Raises E106."""
     if checkpoint is None or _same_place(checkpoint, run.checkpoint):
         return
     raise refuse(
@@ -434,10 +421,7 @@ def refuse_plan(
     """Refuse a plan, before or after the query starts.
 
     ``nondeterministic`` is the SQL of an expression that another run may compute otherwise. The other arguments are
-    those of :func:`refuse_unfit`.
-
-    Raises:
-        ConfigurationError: E109, E116, E126, E127 or E129, with the causes of :func:`refuse_unfit`.
+    those of :func:`refuse_unfit`. Raises E109, E116, E126, E127 or E129, with the causes of :func:`refuse_unfit`.
     """
     refuse_unrepeatable(plan, pipeline, nondeterministic, one_by_one)
     for source in plan.sources:
@@ -452,10 +436,8 @@ def refuse_plan(
 def refuse_unrepeatable(plan: QueryPlan, pipeline: str, nondeterministic: str | None, one_by_one: str) -> None:
     """Refuse a nondeterministic plan if rows of one run would mix with rows of another.
 
-    State comes from the last run. A sink without transactions holds parts of each run.
-
-    Raises:
-        ConfigurationError: E109 of state, E129 of such a sink.
+    State comes from the last run. A sink without transactions holds parts of each run. Raises E109 of state, E129 of
+    such a sink.
     """
     if nondeterministic and plan.stateful:
         raise refuse(

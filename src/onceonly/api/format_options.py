@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from onceonly.api.arguments import Arguments, Recovery, Storage, check_name, check_sinks
-from onceonly.api.run_state import path_next_to
 from onceonly.errors import mask, refuse
 from onceonly.errors.options import Columns, misused, names_of, read_texts
 from onceonly.machine.facts import OnRefresh
 from onceonly.protocol import Sink
 from onceonly.protocol.registry import keyed, sink_from_address
 from onceonly.runtime import sink_refusals
+from onceonly_checkpoints.storage import path_next_to
 
 OURS = ("to", "pipeline", "key", "ledger", "staging", "deterministic", "dsn_env", "on_refresh")
 """What a user may give, beside what Spark takes for itself."""
@@ -58,9 +58,7 @@ class Options:
     def parse(cls, raw_options: Mapping[str, str]) -> Options:
         """Read the options of a data source, whose keys are in lower case.
 
-        Raises:
-            ConfigurationError: E101 no name. E110 an option that is missing, unknown or invalid, or that holds a
-                secret.
+        Raises E101: no name. E110: an option that is missing, unknown or invalid, or that holds a secret.
         """
         if unknown := next((name for name in sorted(raw_options) if name not in (*OURS, *_OF_SPARK)), None):
             read_texts('format("onceonly")', {unknown: ()}, OURS)
@@ -185,10 +183,6 @@ def _completed(address: str, dsn: str | None) -> str:
 
 
 def need_xxhash() -> None:
-    """Demand the package with which tasks hash rows.
-
-    Raises:
-        ConfigurationError: E108.
-    """
+    """Demand the package with which tasks hash rows. Raises E108."""
     if find_spec("xxhash") is None:
         raise refuse("E108", what='format("onceonly")', package="xxhash", extra="spark,delta")

@@ -37,7 +37,7 @@ from onceonly_checkpoints.code_version import Code
 from onceonly_checkpoints.epoch import StateVersion
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.spark.offsets import replayed_checkpoint
-from onceonly_checkpoints.storage import is_local, local_path
+from onceonly_checkpoints.storage import is_local, path_next_to
 
 if TYPE_CHECKING:
     from onceonly.event_time.marker_sources import Peers
@@ -265,14 +265,6 @@ def _staging(chosen: Arguments, run: Run, pipeline: str) -> StagedEpochs | None:
     chosen_place = chosen.storage.staging
     location = os.fspath(chosen_place) if chosen_place is not None else path_next_to(run.checkpoint, "onceonly.staging")
     return StagedEpochs(location, pipeline, chosen.sinks, chosen.storage.keep_epochs)
-
-
-def path_next_to(checkpoint: str, what: str) -> str:
-    """A path or URL next to a checkpoint, so that deleting the checkpoint keeps its files."""
-    if not is_local(checkpoint):
-        return f"{checkpoint.rstrip('/')}.{what}"
-    root = local_path(checkpoint)
-    return str(root.with_name(f"{root.name}.{what}"))
 
 
 # ---- Which code a run is: what its user calls it, and the fingerprint of what it computes. Found once per run.

@@ -85,11 +85,7 @@ PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="The query's c
 
 @contextmanager
 def opened(path: str) -> Generator[FileStore]:
-    """Storage of a checkpoint; what cannot be read is put into the words of E601 to E603.
-
-    Raises:
-        CheckpointError: E601, E602 or E603.
-    """
+    """Storage of a checkpoint. Raises E601, E602 or E603: it cannot be read, or holds something else."""
     storage = open_storage(path)
     if isinstance(storage, LocalStorage) and (obstacle := file_in_the_way(Path(storage.url))):
         raise refuse("E603", path=path, reason=f"{obstacle} is a file")
@@ -209,8 +205,7 @@ _PARTS = {"metadata", "offsets", "commits", "sources", "state"}
 def plan_rebuild(connection: Connection, storage: FileStore, at: int | None, batch: int | None) -> list[FileToWrite]:
     """Plan the whole checkpoint at epoch ``at``, by default the newest, or the entry of ``batch`` alone.
 
-    Raises:
-        CheckpointError: E603 the directory is something else, E604 the records do not say enough.
+    Raises E603: the directory is something else, E604: the records do not say enough.
     """
     names = set(storage.names(""))
     if names and not names & _PARTS:

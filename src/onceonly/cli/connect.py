@@ -103,8 +103,7 @@ def naming(connection: Connection, sinks: Sequence[str]) -> str:
 def ledger_address(location: str | None, connection: Connection) -> str:
     """Where the ledger of a pipeline lies, or will lie once it is created.
 
-    Raises:
-        ConfigurationError: E110, nowhere: nothing was said, and no sink is a database that holds one.
+    Raises E110: nothing was said, and no sink is a database that holds one.
     """
     if connection.ledger is not None:
         return connection.ledger.address

@@ -148,8 +148,7 @@ PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 def without(missing: ModuleNotFoundError, what: str, install: str) -> Callable[[], NoReturn]:
     """The command in place of one whose import failed. ``install`` is the command that helps.
 
-    Raises:
-        ModuleNotFoundError: it is a module of ours that is missing.
+    Raises ``ModuleNotFoundError``: it is a module of ours that is missing.
     """
     from onceonly.protocol.registry import is_ours
 

@@ -147,8 +147,7 @@ class RebuildPlan:
 def plan_rebuild(connection: Connection, address: str) -> RebuildPlan:
     """Read every sink and compare with the ledger. Writes nothing, and creates no ledger.
 
-    Raises:
-        OnceOnlyError: E110 no sink or no marker, E210 markers that contradict each other; what a sink raises.
+    Raises E110: no sink or no marker, E210: markers that contradict each other; what a sink raises.
     """
     if not connection.sinks:
         raise misused(

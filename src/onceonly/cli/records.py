@@ -70,8 +70,7 @@ def _held(sink: Sink, pipeline: str, first: int) -> list[tuple[Marker, Receipt]]
 def history(sink: Sink, pipeline: str, first: int = 1) -> list[tuple[Marker, Receipt]]:
     """The markers of a pipeline in a sink, from epoch ``first`` on.
 
-    Raises:
-        DestinationError: E508, one of them names another pipeline or another sink.
+    Raises E508: one of them names another pipeline or another sink.
     """
     sink.open(pipeline)
     held = list(sink.history(first - 1))

@@ -39,8 +39,7 @@ StateOption = Annotated[
 def named(address: str) -> Any:
     """The object behind ``MODULE:NAME``, as ``python driver.py`` in the current directory would find it.
 
-    Raises:
-        LookupError: there is none; its text says why.
+    Raises ``LookupError``: there is none; its text says why.
     """
     module, colon, name = address.partition(":")
     # The command's own directory is not the user's.

@@ -95,8 +95,7 @@ def _key(text: str | None) -> str | None:
 def _looked(connection: Connection, key: str | None, limit: int) -> _OpenWindows:
     """The newest epoch and its windows, of one moment as far as a running driver lets them be.
 
-    Raises:
-        ConfigurationError: E110, nothing is said of windows, or their state cannot be found.
+    Raises E110: nothing is said of windows, or their state cannot be found.
     """
     epoch, panes = _newest(connection)
     keeper, records = keeper_of(connection), read(connection)
@@ -253,8 +252,7 @@ def _kept(row: StateRow) -> OpenWindowState:
 def keeper_of(connection: Connection) -> WindowStore:
     """The sink that holds the state, opened for reading.
 
-    Raises:
-        ConfigurationError: E110, it was not named, cannot be found, or does not show its rows.
+    Raises E110: it was not named, cannot be found, or does not show its rows.
     """
     ids = _ids(connection)
     store = next((sink for sink in connection.sinks if sink.id in ids), None)

@@ -201,10 +201,8 @@ def typed(name: str, call: _Call, values: Mapping[str, Any]) -> str:
 def read_texts(owner: str, texts: Mapping[str, Sequence[str]], names: Sequence[str], *calls: _Call) -> dict[str, Any]:
     """Values of options that come as texts: those of ``names``, as ``calls`` take them. ``owner`` is what holds them.
 
-    A list of columns has a text for each name, any other option one text. ``-`` is ``None``.
-
-    Raises:
-        ConfigurationError: E110, there is no such option, or its text has no meaning.
+    A list of columns has a text for each name, any other option one text. ``-`` is ``None``. Raises E110: there is no
+    such option, or its text has no meaning.
     """
     if unknown := next((name for name in texts if name not in names), None):
         problem = f"{owner} has no option {unknown}{nearest([unknown], names)}."

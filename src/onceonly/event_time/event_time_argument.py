@@ -202,9 +202,8 @@ class EventTimeArgument:
     def check_run(self, run: Run, pipeline: str) -> None:
         """Refuse a run whose engine accepts rows behind its watermark, or a dataset that does not name the pipeline.
 
-        Raises:
-            ConfigurationError: E131, as :meth:`check_plan`, and of a watermark under output mode ``complete``. E135,
-                the dataset names writers without this pipeline.
+        Raises E131: as :meth:`check_plan`, and of a watermark under output mode ``complete``. E135: the dataset names
+        writers without this pipeline.
         """
         self.check_plan(run.plan, pipeline)
         writers = self.noting.writers

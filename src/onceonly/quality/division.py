@@ -243,10 +243,8 @@ def divide(
     """The sinks of a call, those in outputs and routes among them, and how its rows are divided.
 
     ``check_sinks`` refuses sinks that form no epoch. It sees the sinks of the call, then all. Rows beyond ``row_limit``
-    are bad where there is a quarantine.
-
-    Raises:
-        ConfigurationError: E110 an argument is not understood. E120 the outputs form no epoch. E122 no ids can be kept.
+    are bad where there is a quarantine. Raises E110: an argument is not understood. E120: the outputs form no epoch.
+    E122: no ids can be kept.
     """
     routes = [sink for sink in sinks if isinstance(sink, Route)]
     taking = [part for sink in sinks for part in (sink.outputs if isinstance(sink, Route) else (sink,))]

@@ -7,8 +7,9 @@ executors look the id up in the store of ids. Only the ids go to Python and over
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -106,9 +107,9 @@ def judge(pieces: Sequence[pa.RecordBatch], hashing: digest.HashingRows, lookup:
 
     ``hashing`` omits the columns that are computed of a row. ``DestinationError``: the store of ids does not answer.
     """
-    ids = _joined(_ids(piece) for piece in pieces)
+    ids = list(chain.from_iterable(map(_ids, pieces)))
     hashes = [hashing(piece) for piece in pieces]
-    numbers = _joined(piece_hashes.to_pylist() for piece_hashes in hashes)
+    numbers: list[Any] = list(chain.from_iterable(piece_hashes.to_pylist() for piece_hashes in hashes))
     known_ids = next(iter(lookup(iter([list(firsts(ids, numbers))]))))
     masks = repeated(ids, numbers, known_ids)
     left: list[pa.RecordBatch] = []
@@ -126,10 +127,6 @@ def _ids(piece: pa.RecordBatch) -> Sequence[bytes | None]:
     id_array: Any = pc.struct_field(piece.column(column_of(SEEN_IDS)), [ID])
     listed: list[bytes | None] = id_array.to_pylist()
     return listed
-
-
-def _joined(parts: Iterable[Sequence[Any]]) -> list[Any]:
-    return [element for part in parts for element in part]
 
 
 # ---- Drop rows with known ids in the action that stages the rows.

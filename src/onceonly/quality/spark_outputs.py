@@ -194,10 +194,7 @@ def resolve(
     """Resolve outputs over the rows: a few hundred calls into the JVM each, so not for each batch.
 
     ``rows`` are a batch without outputs or, before the start, the stream, of which less is known. The digest of the
-    rows omits ``left_out``.
-
-    Raises:
-        ConfigurationError: E120, an output has the name of a column. E121, an expression is not one on a row.
+    rows omits ``left_out``. Raises E120: an output has the name of a column. E121: an expression is not one on a row.
     """
     column_names = {name.lower() for name in rows.columns}
     for output in outputs:
@@ -335,8 +332,7 @@ class DividedBatch(SparkBatch):
     def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> Paned:
         """Window the good rows, once they are staged. See ``protocol.batch.Bindable``.
 
-        Raises:
-            TypeError: there are no windows.
+        Raises ``TypeError``: there are no windows.
         """
         if self.windowing is None:
             raise TypeError("this batch has no windows")

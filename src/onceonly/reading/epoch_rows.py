@@ -90,9 +90,7 @@ def read_at(
         LedgerUnavailable: the ledger cannot be read.
     """
     with opened(ledger) as open_ledger:
-        question = _Question(
-            open_ledger, os.fspath(ledger) if isinstance(ledger, str | os.PathLike) else None, pipeline, spark
-        )
+        question = _Question(open_ledger, ledger, pipeline, spark)
         for left in reversed(range(_TRIES)):
             try:
                 return question.answer(question.point(at), question.point(since) if since else None, sink)
@@ -170,9 +168,7 @@ def changes(
                 "begin with after=0, then keep the number of the newest epoch that you read",
             )
     with opened(ledger) as open_ledger:
-        question = _Question(
-            open_ledger, os.fspath(ledger) if isinstance(ledger, str | os.PathLike) else None, pipeline, spark
-        )
+        question = _Question(open_ledger, ledger, pipeline, spark)
         since, point = question.point(after) if after else None, question.point(upto)
         if since and since.epoch > point.epoch:
             raise misused(
@@ -191,12 +187,11 @@ def _is_number(position: object) -> bool:
 class _Question:
     """Arguments of a read.
 
-    ``ledger_argument`` is the user's, secrets included, or ``None`` for an open ledger. Without ``spark``, rows are
-    read into this process.
+    ``ledger_argument`` is the user's, secrets included. Without ``spark``, rows are read into this process.
     """
 
     ledger: Ledger
-    ledger_argument: str | None
+    ledger_argument: LedgerPlace
     pipeline: str
     spark: SparkSession | None
 
@@ -272,7 +267,8 @@ class _Question:
                 "the sink was dropped from the pipeline, or the ledger was created again",
                 f"read_at(..., sink=...) with a sink of its own on the target, called {sink}",
             )
-        return sink_from_address(addresses[sink], self.ledger_argument)
+        place = os.fspath(self.ledger_argument) if isinstance(self.ledger_argument, str | os.PathLike) else None
+        return sink_from_address(addresses[sink], place)
 
     def _way_out(self, sink: Sink) -> str:
         """Name the oldest readable epoch, or if not even the newest is readable, the command that shows why."""

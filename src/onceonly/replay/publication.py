@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,9 +40,8 @@ class Publication:
 def plan(of: Publication) -> Epoch:
     """Return the epoch that would publish the rerun. Fences no driver out and changes nothing.
 
-    Raises:
-        OnceOnlyError: E240 the pipeline has gone on. E241 it is published. E242 its rows cannot be swapped. Also errors
-            of a sink that does not answer.
+    Raises E240: the pipeline has gone on. E241: it is published. E242: its rows cannot be swapped. Also errors of a
+    sink that does not answer.
     """
     of.sink.open(of.pipeline)
     with sink_refusals.naming(of.sink):
@@ -87,9 +85,8 @@ def _unfit(of: Publication, last: Epoch | None, held: tuple[tuple[Epoch, Replaye
 def swap(of: Publication, planned: Epoch, batch: Batch | None) -> Epoch:
     """Commit the planned epoch with the rerun's rows to sink and ledger. ``None``: they could not be read as written.
 
-    Raises:
-        OnceOnlyError: E110 the pipeline went on since the plan. E242 the rows differ from those that the rerun
-            committed. E301, E401, and errors of the opening and the sink.
+    Raises E110: the pipeline went on since the plan. E242: the rows differ from those that the rerun committed. E301,
+    E401, and errors of the opening and the sink.
     """
     if batch is None:
         raise unfit(of, f"{of.source.id} gives back other columns or types than were written")
@@ -140,7 +137,8 @@ def publish(name: str, *, source: Sink, over: str, sink: Sink, ledger: LedgerPla
             cannot be swapped.
         OnceOnlyError: E301 the answer was lost. E401 another driver opened the pipeline. Also errors of the sinks.
     """
-    with opened(ledger) as open_ledger, _opened(source, name) as rerun, closing(copy.copy(sink)) as own:
+    with opened(ledger) as open_ledger, closing(copy.copy(source)) as rerun, closing(copy.copy(sink)) as own:
+        rerun.open(name)
         of = Publication(over, own, name, rerun, open_ledger)
         return carry_out(of, plan(of), spark)
 
@@ -148,10 +146,3 @@ def publish(name: str, *, source: Sink, over: str, sink: Sink, ledger: LedgerPla
 def carry_out(of: Publication, planned: Epoch, spark: SparkSession) -> Epoch:
     """Publish as planned. Raises as :func:`publish`."""
     return swap(of, planned, all_of(of.source, planned, spark))
-
-
-@contextmanager
-def _opened(sink: Sink, pipeline: str) -> Generator[Sink]:
-    with closing(copy.copy(sink)) as made:
-        made.open(pipeline)
-        yield made

@@ -40,15 +40,32 @@ SETTINGS = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
 """Settings that values depend on and that Spark does not keep with a batch."""
 
 
+_UNREADABLE = ("E230", "E234", "E235")
+"""Codes of epochs that cannot be run again, for the certificate."""
+
+
+@contextmanager
+def _unreadable() -> Generator[None]:
+    try:
+        yield
+    except OnceOnlyError as error:
+        if error.code not in _UNREADABLE:
+            raise
+        first: Any = error.details["first"]
+        last: Any = error.details.get("last", first)
+        raise Unreadable(first, last, f"{error.details['reason']} ({error.code})") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """Digests of a replay. ``shows`` gets every epoch with windows, and their present results."""
+    """``Recomputing`` through Spark. ``shows`` gets every epoch with windows, and their present results."""
 
     replay: Replay
     state: StateFrom = StateFrom.COPIED
     panes: Windows | None = None
     shows: Take | None = None
 
+    @_unreadable()
     def compute_combined(self, epochs: range, left_out: frozenset[str]) -> Digest:
         """Return the digest of all rows of dense epochs, run as one batch. Raises as :meth:`Replay.run`.
 
@@ -58,6 +75,7 @@ class Digests:
         self.replay.run(epochs, lambda _, rows: digests.append(_digest(rows, left_out)), coalesce=len(epochs))
         return reduce(add, digests, Digest(0, left_out=tuple(sorted(left_out))))
 
+    @_unreadable()
     def apart(self, epochs: range, take: Callable[[int, Digest], None]) -> None:
         """Pass number and digest of each epoch with a batch, oldest first. Raises as :meth:`Replay.run`."""
         if self.panes:
@@ -136,7 +154,7 @@ def recompute(
     others = _Others()
     digests, plan = Digests(replay, StateFrom(state), windows, others.take if sinks else None), replay.plan
     query = Query(plan.stateful, replay.clock, plan.nondeterministic, digests.settings(), windows is not None)
-    made = certify(pipeline, epoch_records, requested, query, _SparkRecomputer(digests))
+    made = certify(pipeline, epoch_records, requested, query, digests)
     return made.naming(dict(others.named(pipeline, sinks)))
 
 
@@ -157,34 +175,3 @@ class _Others:
         """Yield windows that differ in these sinks, by epoch number."""
         for epoch, results, state in self.differing:
             yield epoch.number, [named(window) for window in read_differing(pipeline, sinks, epoch, results, state)]
-
-
-_UNREADABLE = ("E230", "E234", "E235")
-"""Codes of epochs that cannot be run again, for the certificate."""
-
-
-@dataclass(frozen=True, slots=True)
-class _SparkRecomputer:
-    """``Recomputing`` through Spark."""
-
-    digests: Digests
-
-    def compute_combined(self, epochs: range, left_out: frozenset[str]) -> Digest:
-        with _unreadable():
-            return self.digests.compute_combined(epochs, left_out)
-
-    def apart(self, epochs: range, take: Callable[[int, Digest], None]) -> None:
-        with _unreadable():
-            self.digests.apart(epochs, take)
-
-
-@contextmanager
-def _unreadable() -> Generator[None]:
-    try:
-        yield
-    except OnceOnlyError as error:
-        if error.code not in _UNREADABLE:
-            raise
-        first: Any = error.details["first"]
-        last: Any = error.details.get("last", first)
-        raise Unreadable(first, last, f"{error.details['reason']} ({error.code})") from error

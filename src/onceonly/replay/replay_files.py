@@ -18,15 +18,12 @@ from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark import state as state_files
 from onceonly_checkpoints.spark.rebuild import FileToWrite
 from onceonly_checkpoints.spark.replay_plan import CannotReplay, MissingInput, Step
-from onceonly_checkpoints.storage import FileStore, Readable, file_system, is_local, local_path
+from onceonly_checkpoints.storage import FileStore, Readable, file_system, is_local, local_path, path_next_to
 
 
 def replays_of(checkpoint: str) -> str:
     """The directory of a checkpoint's replay checkpoints, beside it."""
-    if not is_local(checkpoint):
-        return f"{checkpoint.rstrip('/')}.{spark_offsets.REPLAY}"
-    root = local_path(checkpoint)
-    return str(root.with_name(f"{root.name}.{spark_offsets.REPLAY}"))
+    return path_next_to(checkpoint, spark_offsets.REPLAY)
 
 
 def discard(url: str) -> None:

@@ -119,10 +119,8 @@ def rebuild(
     """Restore the newest epoch's state by an epoch of its own. Return ``None`` if it is correct.
 
     Every driver is fenced out. Repeated after a crash, it writes the rest. ``keeper`` is the sink of state.
-    ``accepted`` has kind ``rebuild-panes`` and names, as its last epoch, the computed one, which left ``left``.
-
-    Raises:
-        OnceOnlyError: E110 the query continued since, or an error of opening and sinks.
+    ``accepted`` has kind ``rebuild-panes`` and names, as its last epoch, the computed one, which left ``left``. Raises
+    E110: the query continued since, or an error of opening and sinks.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last

@@ -20,13 +20,13 @@ from onceonly.machine import coordinator
 from onceonly.machine import rewind as rules
 from onceonly.machine.acceptance import GAPS, Stop, applicable
 from onceonly.machine.state import Job, State
-from onceonly.protocol import Batch, OutcomeUnknown, Peek, Prepared, ReadsRows, Sink, Superseded
+from onceonly.protocol import Batch, Peek, Prepared, ReadsRows, Sink
 from onceonly.protocol.capabilities import implements
 from onceonly.replay.source_check import IsThere, SourceAvailability, by_lists, check_source, is_there
 from onceonly.runtime import operator_epoch, runs, sink_gaps, sink_refusals, staging
 from onceonly.runtime.remedies import CommandContext, filled, last, rewound
 from onceonly.runtime.runner import Runner
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, receipts_of
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, receipts_of
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -86,15 +86,15 @@ class RewindPlan:
 def plan(of: Pipeline, request: rules.RewindRequest, *, code: bool = False) -> RewindPlan:
     """Plan a rewind. Fences no driver out and changes nothing.
 
-    ``code`` is whether the query's code is available.
-
-    Raises:
-        OnceOnlyError: E110 no such sink, or its markers outlived its target. E230 the source lacks rows. E231 a sink is
-            at another epoch. E232 no place has rows of an epoch. Also errors of a sink that does not answer.
+    ``code`` is whether the query's code is available. Raises E110: no such sink, or its markers outlived its target.
+    E230: the source lacks rows. E231: a sink is at another epoch. E232: no place has rows of an epoch. Also errors of a
+    sink that does not answer.
     """
+    sights: dict[str, Peek] = {}
     for sink in of.sinks:
         sink.open(of.name)
-    sights = {sink.id: _sight(sink) for sink in of.sinks}
+        with sink_refusals.naming(sink):
+            sights[sink.id] = sink.look()
     marker_epochs = {sink: sight.epoch for sink, sight in sights.items()}
     anew = sink_gaps.stale_sinks(of.sinks, marker_epochs, receipts_of(of.ledger.head(of.name)))
     holds = {sink.id: sink_refusals.content(sink) for sink in of.sinks}
@@ -140,10 +140,7 @@ def plan(of: Pipeline, request: rules.RewindRequest, *, code: bool = False) -> R
 def plan_unseen(of: Pipeline, request: rules.RewindRequest, records: Sequence[EpochRecord]) -> RewindPlan:
     """Plan a cut of the checkpoint alone, if sinks cannot be found from here.
 
-    All sinks are at the newest of ``records``, the ledger's.
-
-    Raises:
-        OnceOnlyError: E230 the source lacks rows.
+    All sinks are at the newest of ``records``, the ledger's. Raises E230: the source lacks rows.
     """
     epochs = {record.epoch.number: record.epoch for record in records}
     source = _source(of, request, epochs, records, code=False)
@@ -154,11 +151,6 @@ def plan_unseen(of: Pipeline, request: rules.RewindRequest, records: Sequence[Ep
     if isinstance(decision, rules.BringUp):
         raise TypeError(f"{decision} cuts nothing back")
     raise _hindered(of, request, decision, facts)
-
-
-def _sight(sink: Sink) -> Peek:
-    with sink_refusals.naming(sink):
-        return sink.look()
 
 
 def _is_staged(reference: str) -> bool:
@@ -317,11 +309,9 @@ def cut_back(of: Pipeline, planned: RewindPlan) -> Rewound:
 def bring_up(of: Pipeline, planned: RewindPlan, request: rules.RewindRequest, give: Give) -> Rewound:
     """Fence every driver out, and give the requested sinks the epochs that they lack.
 
-    Steps are skipped that a sink turns out to hold under the fence. ``give`` reads rows that are not staged.
-
-    Raises:
-        OnceOnlyError: E233 rows of an epoch differ from those committed. E301 an answer was lost. E401 a newer driver
-            opened the pipeline. Also errors of the opening and the sinks.
+    Steps are skipped that a sink turns out to hold under the fence. ``give`` reads rows that are not staged. Raises
+    E233: rows of an epoch differ from those committed. E301: an answer was lost. E401: a newer driver opened the
+    pipeline. Also errors of the opening and the sinks.
     """
     decision = planned.direction
     if not isinstance(decision, rules.BringUp):
@@ -361,23 +351,9 @@ def _open(of: Pipeline, rewound_: tuple[str, ...], restored_epochs: Mapping[str,
 
 
 def _bring(of: Pipeline, state: State, sink: Sink, step: rules.Step, batch: Batch | None) -> None:
-    epoch, fence = step.epoch, state.opening.fence
     prepared = _prepared(of, sink, step, batch) if batch else None
-    marker = Marker(of.name, sink.id, fence, epoch)
     faults.fire(faults.Point.COMMIT_BEFORE)
-    try:
-        with sink_refusals.naming(sink):
-            sink.commit(prepared, marker)
-    except Superseded as fenced:
-        theirs, by = fenced.current_fence.generation, fenced.current_fence.who or "a newer driver"
-        raise refuse("E401", sink=sink.id, theirs=theirs, ours=fence.generation, by=by) from fenced
-    except OutcomeUnknown as lost:
-        details = {"sink": sink.id, "reason": lost.reason, "ledger": shlex.quote(of.ledger.address)}
-        raise refuse("E301", epoch=epoch.number, pipeline=of.name, **details) from lost
-    except BaseException:
-        if prepared:
-            prepared.abandon()
-        raise
+    operator_epoch.committed(state, sink, of.sinks, of.ledger, step.epoch, rows=prepared)
     faults.fire(faults.Point.COMMIT_AFTER)
 
 

@@ -50,8 +50,7 @@ class EventLog:
     def keep(self, pipeline: str, happenings: Sequence[Happening], generation: int) -> None:
         """Log findings about a batch and note them in the ledger, unless it has them already.
 
-        Raises:
-            OnceOnlyError: E511, the ledger is unavailable. The epoch is committed. Its batch repeats and is skipped.
+        Raises E511: the ledger is unavailable. The epoch is committed. Its batch repeats and is skipped.
         """
         try:
             new = unsaid(happenings, self._ledger.events(pipeline)) if happenings else ()

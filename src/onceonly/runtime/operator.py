@@ -161,10 +161,8 @@ def _differs(sink: Sink, ledger: Ledger, state: State) -> str:
 def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastBatch, accepted: Adoption) -> Epoch:
     """Begin a pipeline at an older job's checkpoint. Epoch 1, without rows, is that job's last batch.
 
-    Only the checkpoint of ``batch`` may continue from here. ``accepted`` has the kind ``from-checkpoint``.
-
-    Raises:
-        OnceOnlyError: E110 if the pipeline has epochs already. Also errors of the opening.
+    Only the checkpoint of ``batch`` may continue from here. ``accepted`` has the kind ``from-checkpoint``. Raises E110
+    if the pipeline has epochs already. Also errors of the opening.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline, accepted=accepted)
     if newest := max(reading.position.epoch for reading in state.opening.readings):
@@ -197,11 +195,8 @@ def drop_sink(
 
     ``accepted`` has the kind ``drop-sink``, and names the sink and its epochs that are given up. ``going`` is the sink,
     if it first gets the epoch that it lacks. ``None`` leaves it untouched. ``shown`` is the newest epoch in the plan
-    that the operator saw. ``None`` skips this check.
-
-    Raises:
-        OnceOnlyError: E110 if there is no epoch yet, or the pipeline went on. E219 if the sink cannot be brought to the
-            epoch. Also errors of the opening.
+    that the operator saw. ``None`` skips this check. Raises E110 if there is no epoch yet, or the pipeline went on.
+    E219 if the sink cannot be brought to the epoch. Also errors of the opening.
     """
     if going is not None:
         operator_epoch.opened((*sinks, going), ledger, pipeline, heals=True)
@@ -217,11 +212,8 @@ def drop_sink(
 def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
     """Let the next query that begins anew replace all rows. An epoch without rows permits it once.
 
-    ``accepted`` has the kind ``replace-rows`` and names the epochs whose rows leave.
-
-    Raises:
-        OnceOnlyError: E110 if there is no epoch yet, or others than ``accepted`` names. E247 if a sink cannot replace.
-            Also errors of the opening.
+    ``accepted`` has the kind ``replace-rows`` and names the epochs whose rows leave. Raises E110 if there is no epoch
+    yet, or others than ``accepted`` names. E247 if a sink cannot replace. Also errors of the opening.
     """
     at_stake(sinks, pipeline)
     state = operator_epoch.opened(sinks, ledger, pipeline)
@@ -236,10 +228,8 @@ def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adop
 def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
     """Stop waiting for a writer of a dataset, by an epoch without rows that notes the end of time.
 
-    ``accepted`` has the kind ``retire-writer``.
-
-    Raises:
-        OnceOnlyError: E110 if no epoch notes an event time. E142 if its windows are open. Also errors of the opening.
+    ``accepted`` has the kind ``retire-writer``. Raises E110 if no epoch notes an event time. E142 if its windows are
+    open. Also errors of the opening.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
@@ -256,10 +246,8 @@ def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: 
     """Give up all open windows, by an epoch without rows.
 
     State rows count no longer. Results that were written stay. ``accepted`` has the kind ``reset-panes``, and its last
-    epoch is the one whose windows the operator saw.
-
-    Raises:
-        OnceOnlyError: E110 if no window is open, or the query went on since. Also errors of the opening.
+    epoch is the one whose windows the operator saw. Raises E110 if no window is open, or the query went on since. Also
+    errors of the opening.
     """
     state = operator_epoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
@@ -308,8 +296,7 @@ def refuse_moving(pipeline: str, ledger: Ledger, kind: AdoptionKind, last: Epoch
 def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
     """Return the newest epoch whose rows a refresh would replace, without fencing anyone out.
 
-    Raises:
-        OnceOnlyError: E110 if there is no epoch yet. E247 if a sink cannot replace. Also errors of a sink.
+    Raises E110 if there is no epoch yet. E247 if a sink cannot replace. Also errors of a sink.
     """
     for sink in sinks:
         sink.open(pipeline)

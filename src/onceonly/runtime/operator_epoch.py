@@ -108,8 +108,7 @@ def committed(
 ) -> Receipt:
     """Commit an operator's epoch and return its receipt. A repeated command finds the outcome of a failed one.
 
-    Raises:
-        OnceOnlyError: E301, E401, E526, or an error of the sink.
+    Raises E301, E401, E526, or an error of the sink.
     """
     pipeline, ours = state.job.pipeline, state.opening.fence
 

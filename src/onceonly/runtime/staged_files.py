@@ -73,8 +73,7 @@ def hindrance(error: OSError) -> tuple[str, str]:
 def directory(location: str) -> Directory:
     """Return the directory at a path, a ``file:`` URI, or a URL that Spark and an installed fsspec driver understand.
 
-    Raises:
-        ConfigurationError: E114, no fsspec driver reads it here, it carries a secret, or a file is in the way.
+    Raises E114: no fsspec driver reads it here, it carries a secret, or a file is in the way.
     """
     if not storage.is_local(location):
         return RemoteDirectory(location)

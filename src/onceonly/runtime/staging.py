@@ -117,10 +117,7 @@ class StagedEpochs:
     directory name has their hash. Files that were staged for none of our sinks are never removed.
 
     ``root`` is a path, a ``file:`` URI or the URL of a store, and is created when needed. The ``keep`` newest epochs
-    stay.
-
-    Raises:
-        ConfigurationError: E114, rows cannot be staged there.
+    stay. Raises E114: rows cannot be staged there.
     """
 
     def __init__(self, root: str, pipeline: str, sinks: Sequence[Sink], keep: int = 1) -> None:
@@ -249,10 +246,8 @@ def fetch(reference: str, live: Batch | None) -> StagedBatch:
     """Read staged files by the reference in a marker (``Epoch.manifest``).
 
     ``live`` is a batch of a running query, whose Spark session can then read the files. ``None`` reads without Spark.
-
-    Raises:
-        UnreadableManifest: files are missing or changed. The subclass :class:`UnreachableManifest` means that the store
-            does not answer this process, so nothing is known of the files.
+    Raises ``UnreadableManifest``: files are missing or changed. The subclass :class:`UnreachableManifest` means that
+    the store does not answer this process, so nothing is known of the files.
     """
     parsed_reference = Reference.parse(reference)
     try:

@@ -170,6 +170,16 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def behind_bracket(text: str, at: int) -> int:
+    """Return the position after the bracket that closes the one before ``at``, or the end without one."""
+    depth = 1
+    for index in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[index], 0)
+        if not depth:
+            return index + 1
+    return len(text)
+
+
 def from_metrics(values: Mapping[str, Any], leave_out: Iterable[str] = (), within: str = "") -> Digest:
     """Build the digest from observed metrics, whose columns omit ``leave_out``. Sums over no rows are null."""
     rows, high, low = (values[metric(name, within)] or 0 for name in ("rows", "high", "low"))

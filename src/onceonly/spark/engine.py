@@ -36,6 +36,16 @@ class Brokers(Protocol):
         ...
 
 
+class UnknownBrokers:
+    """Brokers that cannot be asked: neither their address nor a login is known here."""
+
+    servers = ""
+
+    def identity(self, topics: Iterable[str]) -> str | None:
+        """Unknown."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One source of the query.
@@ -201,8 +211,7 @@ class QueryEngine(Protocol):
     def caller(self, df: DataFrame, hint: QueryHint = NOTHING_TOLD) -> Caller:
         """Identify the caller's batch, for each batch.
 
-        Raises:
-            ConfigurationError: E110 not called from a streaming query. E106 the given identity does not match one.
+        Raises E110: not called from a streaming query. E106: the given identity does not match one.
         """
         ...
 

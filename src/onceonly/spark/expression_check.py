@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, nearest, refuse
 from onceonly.spark import detect
+from onceonly.spark.digest import behind_bracket
 from onceonly_checkpoints.model import shorten_list
 
 if TYPE_CHECKING:
@@ -93,21 +94,11 @@ def text_of(expression: str | Column) -> str:
         return expression
     shown = re.sub(r"^Column<'(.*)'>$", r"\1", str(expression), flags=re.DOTALL)
     while (at := shown.find(_NODE)) >= 0:
-        shown = f"{shown[:at]}...{shown[_closed(shown, at + len(_NODE)) :]}"
+        shown = f"{shown[:at]}...{shown[behind_bracket(shown, at + len(_NODE)) :]}"
     return shown
 
 
 _NODE = "columnnodeexpression("
-
-
-def _closed(text: str, at: int) -> int:
-    """Return the position after the bracket that closes the one before ``at``, or the end without one."""
-    depth = 1
-    for index in range(at, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[index], 0)
-        if not depth:
-            return index + 1
-    return len(text)
 
 
 def condition_of(error: Exception) -> str:

@@ -229,10 +229,7 @@ def read_input(
 
     The estimate uses name and type of each written column, and coverage and rows of the run's last epoch (``past``).
     With ``looks_back`` the files of all earlier batches are looked up, too. ``demands`` refuses forbidden sources
-    before more of their logs is read.
-
-    Raises:
-        CheckpointError: E601, E602: a log cannot be understood.
+    before more of their logs is read. Raises E601, E602: a log cannot be understood.
     """
     input_logs = see(batch_id, run)
     demands(input_logs.sources)

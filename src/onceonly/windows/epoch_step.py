@@ -66,8 +66,7 @@ def part(name: str, sinks: Sequence[str], rows: pa.Table, session: SparkSession 
 def digest_of(rows: pa.Table, session: SparkSession | None = None) -> Digest:
     """Return the digest of rows in Arrow, the same that Spark computes of them.
 
-    Raises:
-        TypeError: only Spark can hash such columns, and there is no session.
+    Raises ``TypeError``: only Spark can hash such columns, and there is no session.
     """
     hashing = digest.hashing(struct_of(rows.schema))
     if hashing:
@@ -238,7 +237,7 @@ class WindowStepper:
         definition, targets = self.definition, self.targets
         times, complete_until = notes(counted.times, counted.rows)
         moment = state_rules.EpochClock(to.clock, complete_until, to.noted_before)
-        state_rows = self._recalled(moment, counted.partials, to)
+        state_rows = self.keeper.read_windows(state_request(definition, moment, counted.partials), to.as_of)
         held = [_read(row, targets.state, to) for row in state_rows]
         done = step(definition, moment, held, counted.partials)
         changed = frozenset((*(window.window_key for window in done.changed_windows), *done.gone))
@@ -262,15 +261,6 @@ class WindowStepper:
         if session is None:
             raise TypeError("only Spark makes records of results")
         return [part(RECORDS, self.targets.records, records_of(self.definition, results, session), session)]
-
-    def _recalled(
-        self, moment: state_rules.EpochClock, partials: Sequence[state_rules.Partial], to: Bound
-    ) -> Sequence[StateRow]:
-        request = state_request(self.definition, moment, partials)
-        places = [(window_key.key, window_key.start, window_key.end) for window_key in request.places]
-        return self.keeper.read_windows(
-            StateWanted(places, request.keys, request.wake_clock, request.wake_time), to.as_of
-        )
 
 
 def records_of(definition: Definition, results: pa.Table, session: SparkSession) -> pa.Table:
@@ -333,15 +323,10 @@ def state_digest(rows: Iterable[tuple[str, int, int, str]]) -> Digest:
     """
     import pyarrow as pa
 
+    text, number = json_values.arrow("string"), json_values.arrow("bigint")
+    schema = pa.schema([("key", text), ("start", number), ("stop", number), ("body", text)])
     left, digest = iter(rows), Digest(0)
     while piece := list(islice(left, _PIECE)):
-        columns = dict(zip(_hashed().names, map(list, zip(*piece, strict=True)), strict=True))
-        digest += digest_of(pa.table(columns, schema=_hashed()))
+        columns = dict(zip(schema.names, map(list, zip(*piece, strict=True)), strict=True))
+        digest += digest_of(pa.table(columns, schema=schema))
     return digest
-
-
-def _hashed() -> pa.Schema:
-    import pyarrow as pa
-
-    text, number = json_values.arrow("string"), json_values.arrow("bigint")
-    return pa.schema([("key", text), ("start", number), ("stop", number), ("body", text)])

@@ -40,9 +40,7 @@ def of_results(form: ResultSchema, computed: Iterable[Row], stand: Iterable[Row]
     """Return windows whose results differ from all recomputed rows of the epoch.
 
     ``stand`` has the epoch's stored rows. If rows replace one another, a missing one may have been replaced since.
-
-    Raises:
-        UnreadableResults: a stored row is no row of panes.
+    Raises ``UnreadableResults``: a stored row is no row of panes.
     """
     now, then = Counter(_results(form, computed)), Counter(_results(form, stand))
     others = then - now if form.upserts else (now - then) + (then - now)

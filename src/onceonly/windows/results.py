@@ -58,8 +58,7 @@ class Expected:
 def expect(expected: dict[Window, Expected], form: ResultSchema, row: StateRow) -> None:
     """Add the expected results of an open window, by its state.
 
-    Raises:
-        UnreadableResults: the row is no state of a window.
+    Raises ``UnreadableResults``: the row is no state of a window.
     """
     window_key = WindowKey(row.key, row.start, row.stop)
     try:
@@ -107,8 +106,7 @@ class Result(NamedTuple):
 def read(form: ResultSchema, row: Mapping[str, Any]) -> Result:
     """Read a row of panes.
 
-    Raises:
-        UnreadableResults: it has other columns than a row of panes, or other values in them.
+    Raises ``UnreadableResults``: it has other columns than a row of panes, or other values in them.
     """
     try:
         key = canonical([_coded(name, kind, row[name]) for name, kind in form.key])
@@ -147,10 +145,8 @@ class Rows:
     def add(self, since: int, epoch: int, row: Mapping[str, Any]) -> None:
         """Take a row, by the names of its columns.
 
-        ``since`` is the first epoch of the series of windows to which ``epoch``, which brought the row, belongs.
-
-        Raises:
-            UnreadableResults: it has other columns than a row of panes, or other values in them.
+        ``since`` is the first epoch of the series of windows to which ``epoch``, which brought the row, belongs. Raises
+        ``UnreadableResults``: it has other columns than a row of panes, or other values in them.
         """
         window, kind, sign, pane, values = read(self._form, row)
         tally = self._windows.setdefault((since, window), _WindowRows(epoch))

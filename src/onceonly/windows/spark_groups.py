@@ -24,7 +24,7 @@ from onceonly.windows.rules.json_values import Json, as_json
 from onceonly.windows.rules.spec import Definition, Windows
 from onceonly.windows.rules.state import Partial, WindowKey
 from onceonly.windows.rules.step import joined, key_text
-from onceonly.windows.rules.values import Aggregate, Count, CountDistinct, Last, Max, Mean, Min, Sum, Value
+from onceonly.windows.rules.values import Aggregate, Count, CountDistinct, Last, Max, Mean, Min, Sum, Value, encoded
 from onceonly_checkpoints.epoch_time import END
 
 # ---- Partial results of windows as Spark aggregates.
@@ -61,10 +61,7 @@ def aggregated(value: Value, columns: Sequence[str], of: Sequence[str]) -> Aggre
     """Return the aggregates of a value over columns.
 
     ``columns`` are its inputs in Spark SQL, in order, and ``of`` their kinds. Each should be a column, because each is
-    used more than once.
-
-    Raises:
-        TypeError: the value is of a class that only Python computes.
+    used more than once. Raises ``TypeError``: the value is of a class that only Python computes.
     """
     match value:
         case Count():
@@ -98,17 +95,13 @@ def cells(column: pa.Array[Any]) -> list[Any]:
 
 def _one_column(value: Min | Max | CountDistinct, column: str, kind: str) -> Aggregated:
     if not isinstance(value, CountDistinct):
-        return Aggregated((f"{'min' if isinstance(value, Min) else 'max'}({column})",), _encoded(kind))
+        return Aggregated((f"{'min' if isinstance(value, Min) else 'max'}({column})",), encoded(kind))
     fold = value.over("", [kind])
 
     def different(row: Sequence[Any]) -> Json:
         return fold.merge((), [json_values.encode(kind, each) for each in row[0]])
 
     return Aggregated((f"collect_set({column})",), different)
-
-
-def _encoded(kind: str) -> Read:
-    return lambda row: json_values.encode(kind, row[0])
 
 
 def _parsed(row: Sequence[Any]) -> Json:
@@ -118,8 +111,7 @@ def _parsed(row: Sequence[Any]) -> Json:
 def _double(text: str) -> float:
     """Read a number with a point or an exponent.
 
-    Raises:
-        ConfigurationError: E140, it has more digits than a double, so it was a decimal and would be rounded.
+    Raises E140: it has more digits than a double, so it was a decimal and would be rounded.
     """
     digits = len(Decimal(text).normalize(_EXACT).as_tuple().digits)
     if digits > _DOUBLE_DIGITS:
@@ -136,9 +128,9 @@ def _sum(column: str, kind: str) -> Aggregated:
     if kind == "bigint":
         return Aggregated((f"sum(shiftright({column}, 32))", f"sum({column} & {_LOW - 1}L)"), _joined)
     if size is None:
-        return Aggregated((f"sum({column})",), _encoded("double" if kind in json_values.FLOATS else "bigint"))
+        return Aggregated((f"sum({column})",), encoded("double" if kind in json_values.FLOATS else "bigint"))
     if size[0] <= _EXACT_DIGITS:
-        return Aggregated((f"sum({column})",), _encoded(kind))
+        return Aggregated((f"sum({column})",), encoded(kind))
     return _long_sum(column, *size)
 
 

@@ -38,10 +38,8 @@ _FARTHEST = END // 2
 def kinds_of(pipeline: str, rows: DataFrame, panes: Windows) -> dict[str, str]:
     """Return the kinds of the expressions in panes that are no column names.
 
-    ``rows`` are as a query without panes would write them, of a stream as well.
-
-    Raises:
-        ConfigurationError: E121, an expression is not one on a row; E140, a condition is none.
+    ``rows`` are as a query without panes would write them, of a stream as well. Raises E121: an expression is not one
+    on a row; E140: a condition is none.
     """
     expressions = [*panes.expressions, *panes.bounds, *([panes.marks] if panes.marks else [])]
     texts = [text for text in expressions if text not in rows.columns]
@@ -87,8 +85,7 @@ class Action:
     def counted(self, *, few: bool) -> EpochAggregates:
         """Run it. With ``few`` the driver aggregates the rows.
 
-        Raises:
-            TooLargeForDriver: there are more rows, or partial results, than Spark brings to a driver.
+        Raises ``TooLargeForDriver``: there are more rows, or partial results, than Spark brings to a driver.
         """
         return self._aggregate_in_driver() if few and not self.definition.by_spark else self._there()
 

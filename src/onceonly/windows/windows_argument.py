@@ -59,11 +59,8 @@ class WindowsArgument:
         """Return the windows over such rows.
 
         ``rows`` are as a query without panes would write them, of a stream as well. ``time`` is how the query notes
-        time.
-
-        Raises:
-            ConfigurationError: E121, an expression is not one on a row; E140, the rows or the time of the query do not
-                fit the windows; E144.
+        time. Raises E121: an expression is not one on a row; E140: the rows or the time of the query do not fit the
+        windows; E144.
         """
         definition = define(self.panes, dict(rows.dtypes), spark_partials.kinds_of(pipeline, rows, self.panes))
         if time and time.noting.unit != definition.unit and time.noting.column:
@@ -143,8 +140,7 @@ class WindowsArgument:
     def resolve(self, plan: QueryPlan, pipeline: str, rows: DataFrame, time: EventTimeArgument | None) -> Definition:
         """The windows over rows of a query, as in :meth:`defined`.
 
-        Raises:
-            ConfigurationError: E141 the plan keeps state of its own. E121, E140 or E144, as :meth:`defined`.
+        Raises E141: the plan keeps state of its own. E121, E140 or E144, as :meth:`defined`.
         """
         if plan.stateful:
             raise refuse("E141", query=pipeline)
@@ -191,10 +187,7 @@ class WindowsArgument:
 def check_windows(panes: object, sinks: Sequence[Sink], time: EventTimeArgument | None) -> WindowsArgument:
     """Find the sinks that panes take, and refuse arguments that do not fit them.
 
-    ``sinks`` are those of the call that get results, in order.
-
-    Raises:
-        ConfigurationError: E140, E143.
+    ``sinks`` are those of the call that get results, in order. Raises E140, E143.
     """
     if not isinstance(panes, Windows):
         raise wrong(

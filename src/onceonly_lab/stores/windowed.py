@@ -51,13 +51,10 @@ class Identities(Value):
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """A list in which a row that came twice is twice."""
 
-        def add(partial: Any, row: Sequence[Any]) -> Json:
-            return merge(partial or [], row)
-
         def merge(left: Any, other: Any) -> Json:
             return sorted([*left, *other])
 
-        return Fold("string", "[]", add, merge, canonical)
+        return Fold("string", "[]", list, merge, canonical)
 
 
 _COLUMNS = {"id": "string", "key": "string", "amount": "bigint", "value": "string"}

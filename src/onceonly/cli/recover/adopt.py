@@ -195,8 +195,7 @@ def _peek_history(sink: Sink, pipeline: str, receipt: Receipt | None) -> prechec
 def parse_start(text: str, sources: tuple[str, ...], option: str = "--start") -> SourceOffsets:
     """Understand what stands behind an option: one offset for a pipeline with one source, else ``{source id: offset}``.
 
-    Raises:
-        ConfigurationError: E110, not JSON, or other sources than ``sources``.
+    Raises E110: not JSON, or other sources than ``sources``.
     """
     try:
         value = json.loads(text)

@@ -42,9 +42,8 @@ class MigrationArguments:
 def change(name: str, old: MigrationArguments, sinks: list[str] | None, ledger: str | None) -> Change:
     """Prove where a pipeline starts that takes an older job over.
 
-    Raises:
-        OnceOnlyError: E221 it cannot be proven; E107 no place for a ledger; E110 the pipeline has epochs already, or
-            no checkpoint or sink was named; E601 to E603, or the sink's own.
+    Raises E221: it cannot be proven; E107: no place for a ledger; E110: the pipeline has epochs already, or no
+    checkpoint or sink was named; E601 to E603, or the sink's own.
     """
     path = _demand(name, old, sinks)
     with connect(ledger, name, sinks) as connection:

@@ -158,8 +158,7 @@ def _origin(text: str | None) -> Origin | None:
 def plan(connection: Connection, request: RewindRequest, code: Code | None = None) -> RewindPreview:
     """Say what a rewind would do.
 
-    Raises:
-        OnceOnlyError: E110, E230 to E232: it cannot be done as it was typed; the message says how; E235 state is gone.
+    Raises E110, E230 to E232: it cannot be done as it was typed; the message says how; E235: state is gone.
     """
     ledger = connection.certain_ledger
     where = CommandContext(connection.pipeline, f" --ledger {shlex.quote(ledger.address)}")
@@ -198,8 +197,7 @@ def _all_found(connection: Connection) -> bool:
 def _by_the_ledger(of: rewind.Pipeline, request: RewindRequest) -> rewind.RewindPlan:
     """What is left to do where sinks are not to be found from here: the checkpoint alone, if it alone is ahead.
 
-    Raises:
-        OnceOnlyError: E110, the ledger is ahead as well, so that they are needed; E230 the source lacks rows.
+    Raises E110: the ledger is ahead as well, so that they are needed; E230: the source lacks rows.
     """
     records = of.ledger.epochs(of.name, request.to)
     if not records or records[-1].epoch.number != request.to:

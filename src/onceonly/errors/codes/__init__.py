@@ -104,10 +104,8 @@ def parse(text: str) -> Iterator[tuple[str, Entry]]:
 def sections(text: str, *labels: str) -> Iterator[tuple[str, list[str]]]:
     """Headings and paragraphs of a file of texts.
 
-    The paragraphs after the first begin with these labels, which are taken away.
-
-    Raises:
-        ValueError: one of them does not.
+    The paragraphs after the first begin with these labels, which are taken away. Raises ``ValueError``: one of them
+    does not.
     """
     parts = _HEADING.split(text)
     for heading, body in zip(parts[1::2], parts[2::2], strict=True):

@@ -7,8 +7,7 @@ server.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -31,16 +30,6 @@ _TRIES = 5
 """Another callback of the same session sets the setting back to what it was before; both then ask again."""
 
 _FILES = "FileStreamSource"
-
-
-class UnknownBrokers:
-    """Brokers that cannot be asked: the callback gets neither their address nor a login."""
-
-    servers = ""
-
-    def identity(self, topics: Iterable[str]) -> str | None:
-        """Unknown."""
-        return None
 
 
 class ConnectEngine:
@@ -228,8 +217,8 @@ def _source(
         return spark_engine.Source(id_, _FILES, _FILES, passes_over=spark_engine.passes_over(df, {}))
     if offsets.reservoir_id(offset) is not None:
         return spark_engine.Source(id_, "DeltaSource", "DeltaSource", passes_over=spark_engine.passes_over(df, {}))
-    if _is_kafka(offset):
-        return spark_engine.Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=UnknownBrokers())
+    if offsets.is_of_topics(offset):
+        return spark_engine.Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=spark_engine.UnknownBrokers())
     kind = next((part for part in ("TextSocket",) if part in text.all), "")
     return spark_engine.Source(id_, kind, kind or "a source that is not known here")
 
@@ -239,17 +228,9 @@ def _keeps_files(checkpoint_files: Readable, id_: str) -> bool:
     return checkpoint_files.exists(f"sources/{id_}") and offsets.source_start(checkpoint_files, id_) is None
 
 
-def _is_kafka(offset: str | None) -> bool:
-    try:
-        topics = json.loads(offset or "null")
-    except ValueError:
-        return False
-    return isinstance(topics, dict) and bool(topics) and all(isinstance(ends, dict) for ends in topics.values())
-
-
 def _foreseen_source(at: int, line: str) -> spark_engine.Source:
     kind = _FILES if "FileSource[" in line else line
-    brokers = UnknownBrokers() if "KafkaSourceProvider" in line else None
+    brokers = spark_engine.UnknownBrokers() if "KafkaSourceProvider" in line else None
     return spark_engine.Source(str(at), kind, line, brokers, reads_on="failondataloss=false" in line.lower())
 
 

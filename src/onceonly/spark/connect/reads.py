@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.spark import digest
+from onceonly.spark.digest import behind_bracket
 from onceonly_checkpoints.storage import (
     LocalStorage,
     Readable,
@@ -245,16 +246,7 @@ class PlanText:
 def _calls(text: str, names: tuple[str, ...]) -> Iterator[str]:
     """Yield calls of functions, with their arguments. Column names are not calls."""
     for match in re.finditer(rf"(?<![\w.`'])({'|'.join(names)})\(", text):
-        end = _closing(text, match.end())
+        end = behind_bracket(text, match.end())
         # A column is spelled with its number behind the name: ``rand(7)#3`` is what some table calls one.
         if text[end : end + 1] != "#":
             yield text[match.start() : end]
-
-
-def _closing(text: str, at: int) -> int:
-    """Return the position after the bracket that closes the one before ``at``."""
-    depth = 1
-    while depth and at < len(text):
-        depth += {"(": 1, ")": -1}.get(text[at], 0)
-        at += 1
-    return at

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from onceonly.errors import refuse
 from onceonly.spark.datasource.partition_files import PartitionFile
-from onceonly.spark.engine import NOTHING_TOLD, Caller, QueryHint, QueryPlan, Run, Source
+from onceonly.spark.engine import NOTHING_TOLD, Caller, QueryHint, QueryPlan, Run, Source, UnknownBrokers
 from onceonly_checkpoints import storage
 from onceonly_checkpoints.spark import offsets
-
-
-class _Unasked:
-    """Brokers of a Kafka source that cannot be asked: their address is in the plan, which is missing here."""
-
-    servers = ""
-
-    def identity(self, topics: Iterable[str]) -> str | None:
-        """Not known."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +142,8 @@ def _source(files: storage.Readable, id_: str, text: str | None) -> Source:
     where = f"source {id_}"
     if offsets.log_offset(text) is not None or (text is None and _logs_files(files, id_)):
         return Source(id_, "FileStreamSource", "files")
-    if _topics(text):
-        return Source(id_, "KafkaSource", where, brokers=_Unasked())
+    if offsets.is_of_topics(text):
+        return Source(id_, "KafkaSource", where, brokers=UnknownBrokers())
     return Source(id_, "source", where)
 
 
@@ -164,20 +152,3 @@ def _logs_files(files: storage.Readable, id_: str) -> bool:
         return '"path"' in (offsets.source_start(files, id_) or "")
     except offsets.UnreadableCheckpoint:
         return False
-
-
-def _topics(text: str | None) -> bool:
-    """Check whether an offset is one of topics: numbers by partition by topic."""
-    try:
-        topics: Any = json.loads(text or "null")
-    except ValueError:
-        return False
-    return isinstance(topics, dict) and bool(topics) and all(_partitions(value) for value in topics.values())
-
-
-def _partitions(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and all(str(name).isdigit() and isinstance(offset, int) for name, offset in value.items())
-    )

@@ -312,9 +312,7 @@ def define(panes: Windows, columns: Mapping[str, str], inputs: Mapping[str, str]
     """Return the windows over rows of known columns.
 
     ``columns`` has the kind of each column. ``inputs`` has that of each of ``Windows.expressions`` that is no column.
-
-    Raises:
-        ConfigurationError: E140, no such column, or one of a kind that does not fit; E144, a sum of floating point.
+    Raises E140: no such column, or one of a kind that does not fit; E144: a sum of floating point.
     """
     unit = _unit(panes, columns)
     _check_units(panes, unit)

@@ -113,11 +113,7 @@ class OpenWindowState:
 
     @classmethod
     def read(cls, window_key: WindowKey, body: str) -> OpenWindowState:
-        """Parse a :attr:`body`.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """Parse a :attr:`body`. Raises ``ValueError``: it is none."""
         try:
             values, fresh, panes, shown, emitted, trigger = json.loads(body)
             outputs = tuple(WindowOutput(*fields) for fields in emitted)
@@ -155,22 +151,6 @@ class WindowResult(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StateRequest:
-    """State that an epoch must read.
-
-    Attributes:
-        keys: all windows of these keys, if windows merge.
-        wake_clock: windows that must run at this clock or before.
-        wake_time: windows that wait for this noted time, or ``None`` for none.
-    """
-
-    places: tuple[WindowKey, ...]
-    keys: tuple[str, ...]
-    wake_clock: int
-    wake_time: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Stepped:
     """Result of an epoch for its windows.
 
@@ -197,15 +177,15 @@ _FARTHEST = END // _MICROS
 def pane_table(definition: Definition, rows: Sequence[WindowResult]) -> pa.Table:
     """Return the rows of an epoch for its sinks.
 
-    ``rows`` are in their order. As upserts, only the last one of each window is kept.
-
-    Raises:
-        ConfigurationError: E146, a value that the type of its column does not hold.
+    ``rows`` are in their order. As upserts, only the last one of each window is kept. Raises E146: a value that the
+    type of its column does not hold.
     """
     upserts = definition.panes.results == "upserts"
     if upserts:
         rows = list({row.window_key: row for row in rows if row.kind != "-U"}.values())
-    columns: dict[str, pa.Array[Any]] = {**_keys(definition, rows), **_bounds(definition, rows)}
+    columns = _keys(definition, rows)
+    columns["window_start"] = times_of(definition, [row.window_key.start for row in rows])
+    columns["window_end"] = times_of(definition, [row.window_key.end for row in rows])
     for at, (name, kind) in enumerate(zip(definition.panes.aggregates, definition.value_kinds, strict=True)):
         columns[name] = _values(name, kind, at, rows)
     columns |= _sent(definition, rows)
@@ -249,13 +229,6 @@ def _too_wide(name: str, kind: str, row: WindowResult) -> Exception:
     return refuse(
         "E146", value=name, window=f"[{start}, {end})", key=row.window_key.key, type=kind, cause=cause, next=remedy
     )
-
-
-def _bounds(definition: Definition, rows: Sequence[WindowResult]) -> dict[str, pa.Array[Any]]:
-    return {
-        "window_start": times_of(definition, [row.window_key.start for row in rows]),
-        "window_end": times_of(definition, [row.window_key.end for row in rows]),
-    }
 
 
 def _sent(definition: Definition, rows: Sequence[WindowResult]) -> dict[str, pa.Array[Any]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from onceonly.protocol.capabilities import StateWanted
 from onceonly.windows.rules import json_values, triggers
 from onceonly.windows.rules.assigners import LEAST, Span, merged
 from onceonly.windows.rules.json_values import Json
@@ -22,7 +23,6 @@ from onceonly.windows.rules.state import (
     Kind,
     OpenWindowState,
     Partial,
-    StateRequest,
     Stepped,
     Timing,
     WindowKey,
@@ -33,12 +33,12 @@ from onceonly.windows.rules.triggers import WAIT, Event, Passed, Rows, Tick
 from onceonly_checkpoints.model import canonical
 
 
-def state_request(definition: Definition, moment: EpochClock, partials: Sequence[Partial]) -> StateRequest:
-    """Return the state that an epoch must read. It may get more."""
+def state_request(definition: Definition, moment: EpochClock, partials: Sequence[Partial]) -> StateWanted:
+    """Return the state that an epoch must read: all windows of a key if windows merge. It may get more."""
     window_keys = [partial.window_key for partial in partials if not _late(definition, moment, partial)]
     places = () if definition.sessions else tuple(window_keys)
     keys = tuple(dict.fromkeys(window_key.key for window_key in window_keys)) if definition.sessions else ()
-    return StateRequest(places, keys, moment.clock, moment.complete_until)
+    return StateWanted(places, keys, moment.clock, moment.complete_until)
 
 
 def step(
@@ -123,7 +123,7 @@ class _Epoch:
             timely = self._united(timely)
         for partial in timely:
             window = self._open.get(partial.window_key) or self._begun(partial.window_key)
-            window.values = self._merged(window.values, partial.values)
+            window.values = _merged(self._is, window.values, partial.values)
             window.fresh += partial.rows
             window.changed = True
             if self._fires(window, Rows(partial.rows, partial.marks, self._at.clock)):
@@ -183,23 +183,7 @@ class _Epoch:
                 continue
             union_key = WindowKey(key, start, end)
             self._absorb(union_key, [places[at] for at in sorted(members) if at < len(places)])
-            yield self._sum(union_key, came)
-
-    def _sum(self, window_key: WindowKey, partials: Sequence[Partial]) -> Partial:
-        first = partials[0]
-        if len(partials) == 1:
-            return first._replace(window_key=window_key)
-        values = self._joined([partial.values for partial in partials])
-        return first._replace(window_key=window_key, values=values, rows=sum(partial.rows for partial in partials))
-
-    def _joined(self, several: Sequence[tuple[Json, ...]]) -> tuple[Json, ...]:
-        values = several[0]
-        for other in several[1:]:
-            values = self._merged(values, other)
-        return values
-
-    def _merged(self, values: tuple[Json, ...], other: tuple[Json, ...]) -> tuple[Json, ...]:
-        return tuple([fold.merged(a, b) for fold, a, b in zip(self._is.folds, values, other, strict=True)])
+            yield joined(self._is, union_key, came)
 
     def _absorb(self, union_key: WindowKey, places: Sequence[WindowKey]) -> None:
         """Move a session's partial results, waiting rows and retractable results into the union."""
@@ -209,7 +193,7 @@ class _Epoch:
         fresh = sum(old.fresh for old in olds)
         self._open[union_key] = _Open(
             union_key,
-            self._joined([old.values for old in olds]),
+            _merged(self._is, *(old.values for old in olds)),
             fresh,
             max(old.panes for old in olds),
             False,  # nothing was written with its bounds: sessions that stand do not overlap
@@ -336,12 +320,18 @@ def sessions(definition: Definition, partials: Sequence[Partial]) -> list[Partia
 
 def joined(definition: Definition, window_key: WindowKey, partials: Sequence[Partial]) -> Partial:
     """Merge several partial results."""
-    values: list[Json] = list(partials[0].values)
-    for partial in partials[1:]:
-        values = [fold.merged(a, b) for fold, a, b in zip(definition.folds, values, partial.values, strict=True)]
+    if len(partials) == 1:
+        return partials[0]._replace(window_key=window_key)
+    values = _merged(definition, *(partial.values for partial in partials))
     rows, marks = sum(partial.rows for partial in partials), sum(partial.marks for partial in partials)
     first, last = min(partial.first for partial in partials), max(partial.last for partial in partials)
-    return Partial(window_key, tuple(values), rows, marks, first, last)
+    return Partial(window_key, values, rows, marks, first, last)
+
+
+def _merged(definition: Definition, values: tuple[Json, ...], *others: tuple[Json, ...]) -> tuple[Json, ...]:
+    for other in others:
+        values = tuple([fold.merged(a, b) for fold, a, b in zip(definition.folds, values, other, strict=True)])
+    return values
 
 
 @dataclass(slots=True)

@@ -28,16 +28,20 @@ class Fold:
 
     Attributes:
         nothing: result of a pane without a row, decoded as JSON.
-        add: joins one row's inputs to a partial result, which is ``None`` for no row.
+        of_row: the partial result of one row's inputs, ``None`` if they say nothing.
         merge: joins two partial results, none of which is ``None``.
         value: the result of a partial result, as JSON.
     """
 
     kind: str
     nothing: Json
-    add: Callable[[Json, Sequence[Any]], Json]
+    of_row: Callable[[Sequence[Any]], Json]
     merge: Callable[[Any, Any], Json]
     value: Callable[[Any], Json]
+
+    def add(self, partial: Json, row: Sequence[Any]) -> Json:
+        """Join one row's inputs to a partial result, which is ``None`` for no row."""
+        return self.merged(partial, self.of_row(row))
 
     def merged(self, partial: Json, other: Json) -> Json:
         """Merge two partial results."""
@@ -103,11 +107,7 @@ class Count(Value):
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """Return a count of rows, 0 for none."""
-
-        def add(partial: Any, row: Sequence[Any]) -> Json:
-            return (partial or 0) + (0 if row and row[0] is None else 1)
-
-        return Fold("bigint", 0, add, _plus, _same)
+        return Fold("bigint", 0, lambda row: 0 if row and row[0] is None else 1, _plus, as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,10 @@ class CountDistinct(OfColumn):
         def merge(partial: Any, other: Any) -> Json:
             return sorted({*partial, *other}, key=json_values.ordering(kind))[: self.most]
 
-        def add(partial: Any, row: Sequence[Any]) -> Json:
-            return merge(partial or (), () if row[0] is None else (json_values.encode(kind, row[0]),))
+        def of_row(row: Sequence[Any]) -> Json:
+            return [] if row[0] is None else [json_values.encode(kind, row[0])]
 
-        return Fold("bigint", 0, add, merge, self.counted)
+        return Fold("bigint", 0, of_row, merge, self.counted)
 
     def counted(self, partial: Any) -> Json:
         """Return the count of a partial result."""
@@ -191,10 +191,10 @@ class Sum(OfColumn):
         _summed("Sum", name, self.column, kind, approximate=self.approximate)
         if size := json_values.decimal(kind):
             digits = min(size[0] + 10, _MOST_DIGITS)
-            return Fold(f"decimal({digits},{size[1]})", "0", _added(kind, _plus_digits), _plus_digits, _same)
+            return Fold(f"decimal({digits},{size[1]})", "0", encoded(kind), _plus_digits, as_json)
         if kind in json_values.FLOATS:
-            return Fold("double", 0.0, _added(kind, _plus_floats), _plus_floats, _same)
-        return Fold("bigint", 0, _added(kind, _plus), _plus, _same)
+            return Fold("double", 0.0, encoded(kind), _plus_floats, as_json)
+        return Fold("bigint", 0, encoded(kind), _plus, as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +236,11 @@ class Mean(OfColumn):
         def merge(partial: Any, other: Any) -> Json:
             return [plus(partial[0], other[0]), partial[1] + other[1]]
 
-        def add(partial: Any, row: Sequence[Any]) -> Json:
-            if row[0] is None:
-                return as_json(partial)
-            own: Json = [json_values.encode(kind, row[0]), 1]
-            return own if partial is None else merge(partial, own)
+        def of_row(row: Sequence[Any]) -> Json:
+            return None if row[0] is None else [json_values.encode(kind, row[0]), 1]
 
         if size is None:
-            return Fold("double", None, add, merge, _divided)
+            return Fold("double", None, of_row, merge, _divided)
         scale = min(size[1] + 4, _MOST_DIGITS)
         step = Decimal(1).scaleb(-scale)
 
@@ -251,7 +248,7 @@ class Mean(OfColumn):
             mean = _EXACT.divide(Decimal(partial[0]), Decimal(partial[1]))
             return format(mean.quantize(step, ROUND_HALF_UP, _EXACT), "f")
 
-        return Fold(f"decimal({min(size[0] + 4, _MOST_DIGITS)},{scale})", None, add, merge, value)
+        return Fold(f"decimal({min(size[0] + 4, _MOST_DIGITS)},{scale})", None, of_row, merge, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,13 +281,10 @@ class Last(Value):
         def later(partial: Any, other: Any) -> Json:
             return as_json(other if sort_key(other) > sort_key(partial) else partial)
 
-        def add(partial: Any, row: Sequence[Any]) -> Json:
-            if row[1] is None:
-                return as_json(partial)
-            own: Json = [json_values.encode(by, row[1]), json_values.encode(kind, row[0])]
-            return own if partial is None else later(partial, own)
+        def of_row(row: Sequence[Any]) -> Json:
+            return None if row[1] is None else [json_values.encode(by, row[1]), json_values.encode(kind, row[0])]
 
-        return Fold(kind, None, add, later, lambda partial: partial[1])
+        return Fold(kind, None, of_row, later, lambda partial: partial[1])
 
 
 class Aggregate(Value):
@@ -330,10 +324,10 @@ class Aggregate(Value):
                 f"{name}={type(self).__name__}() has no kind that can be kept", "kind is missing, or nested", remedy
             )
 
-        def add(partial: Json, row: Sequence[Any]) -> Json:
-            raise TypeError(f"{type(self).__name__} is computed by Spark, for {len(row)} inputs of {partial!r} as well")
+        def of_row(row: Sequence[Any]) -> Json:
+            raise TypeError(f"{type(self).__name__} is computed by Spark, for {len(row)} inputs as well")
 
-        return Fold(self.kind, None, add, self.merge, self.value)
+        return Fold(self.kind, None, of_row, self.merge, self.value)
 
     @property
     def spelled(self) -> list[Any]:
@@ -365,20 +359,9 @@ def _divided(partial: Any) -> Json:
     )
 
 
-def _same(partial: Any) -> Json:
-    json_value: Json = partial
-    return json_value
-
-
-def _added(kind: str, plus: Callable[[Any, Any], Any]) -> Callable[[Json, Sequence[Any]], Json]:
-    def add(partial: Json, row: Sequence[Any]) -> Json:
-        if row[0] is None:
-            return partial
-        own = json_values.encode(kind, row[0])
-        joined_partial: Json = own if partial is None else plus(partial, own)
-        return joined_partial
-
-    return add
+def encoded(kind: str) -> Callable[[Sequence[Any]], Json]:
+    """Return what encodes the first of a row's values, of this kind."""
+    return lambda row: json_values.encode(kind, row[0])
 
 
 def _extreme(name: str, column: str, kind: str, choose: Callable[..., Any]) -> Fold:
@@ -386,10 +369,9 @@ def _extreme(name: str, column: str, kind: str, choose: Callable[..., Any]) -> F
     order = json_values.ordering(kind)
 
     def merge(partial: Any, other: Any) -> Json:
-        extreme: Json = choose(partial, other, key=order)
-        return extreme
+        return as_json(choose(partial, other, key=order))
 
-    return Fold(kind, None, _added(kind, merge), merge, _same)
+    return Fold(kind, None, encoded(kind), merge, as_json)
 
 
 def _check_storable(name: str, column: str, kind: str) -> None:
