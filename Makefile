@@ -22,7 +22,7 @@ ifneq ($(MEMORY),)
 fast test: export TMPDIR ?= $(MEMORY)
 endif
 
-.PHONY: help demo test fast first-hour test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker mutants-of-product noticed containers browser pooler sampled layers check pyright mypy lint package release-check compose suites house docs docs-site docs-tests bench fmt java
+.PHONY: help demo test fast first-hour test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker mutants-of-product noticed containers browser pooler sampled jar layers check pyright mypy lint package release-check compose suites house docs docs-site docs-tests bench fmt java
 
 # Print each target with a sentence.
 help:
@@ -192,6 +192,10 @@ mutants-of-product: $(STAMP)
 # rule; --record --page writes docs/how-it-is-proven/noticed.md.
 noticed: $(STAMP)
 	$(BIN)/python scripts/noticed.py $(ARGS)
+
+# Compile the jar by which Spark's tasks send to Kafka, from sinks/java. It needs a JDK 17.
+jar: $(STAMP) java
+	@$(BIN)/python -m scripts.jar
 
 # Print the import layers with sizes. ARGS="--picture docs/images/layers.svg" draws them.
 layers: $(STAMP)

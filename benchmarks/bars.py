@@ -12,6 +12,7 @@ AUTO = "PostgresSink"
 COPY = "COPY of CSV by hand in mapInArrow"
 WRITE_DELTALAKE = "write_deltalake by hand in foreachBatch"
 KAFKA, SPARK_KAFKA = "KafkaSink", "Spark's Kafka sink"
+KAFKA_DRIVER = "KafkaSink via driver"
 SPARK_KAFKA_TUNED = "Spark's Kafka sink, batch.size 512 KiB, linger.ms 20, buffer.memory 64 MiB"
 TOGETHER = "DeltaSink, PostgresSink and KafkaSink"
 THREE_WRITERS = "Spark's Delta, JDBC and Kafka writers, tuned"
@@ -38,7 +39,7 @@ STREAMS = (
     Bar("fixed-postgres", "fixed cost of an epoch of 100 rows", DRIVER, (NOOP,), Rule.ADDED_MS, 20.0, "small"),
     Bar("fixed-delta", "fixed cost of an epoch of 100 rows", DELTA, (NOOP,), Rule.ADDED_MS, 30.0, "small"),
     Bar("kafka-large", "Kafka, 1M of 200 B, 10 epochs of 2 tasks", KAFKA, _KAFKA, Rule.RATE, 0.95, "messages"),
-    Bar("kafka-large-default", "the same against defaults", KAFKA, (SPARK_KAFKA,), Rule.RATE, 1.1, "messages"),
+    Bar("kafka-default", "the same by the driver alone", KAFKA_DRIVER, (SPARK_KAFKA,), Rule.RATE, 1.1, "messages"),
     Bar("fixed-kafka", "fixed cost of an epoch of 100 rows", KAFKA, (NOOP,), Rule.ADDED_MS, 50.0, "few messages"),
     Bar("several", "three sinks, 1M rows in 10 epochs", TOGETHER, _THREE, Rule.TIME, 0.65, "wide"),
     Bar("staging", "Delta from staged files, 1M rows in 10 epochs", STAGED, (DELTA,), Rule.TIME, 1.15, "large"),

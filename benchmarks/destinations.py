@@ -250,11 +250,11 @@ def _to_topic(testbed: TestBed, name: str) -> dict[str, str]:
     return {"kafka.bootstrap.servers": testbed.servers, "topic": name}
 
 
-def _kafka(testbed: TestBed, writer: Any, name: str) -> Any:
-    from onceonly_sinks.kafka import KafkaSink
+def _kafka(testbed: TestBed, writer: Any, name: str, *, load: Any = "auto") -> Any:
+    from onceonly_sinks.kafka import KafkaSink, KafkaTuning
 
     topics.make(testbed.servers, name)
-    return writer.foreachBatch(exactly_once(KafkaSink(testbed.servers, topic=name)))
+    return writer.foreachBatch(exactly_once(KafkaSink(testbed.servers, topic=name, tuning=KafkaTuning(load=load))))
 
 
 def _twice(testbed: TestBed, writer: Any, name: str) -> Any:
@@ -316,6 +316,7 @@ VARIANTS: dict[str, Variant] = {
     bars.SPARK_KAFKA: _into_kafka(_spark_kafka),
     bars.SPARK_KAFKA_TUNED: _into_kafka(lambda testbed, writer, name: _spark_kafka(testbed, writer, name, **_TUNED)),
     bars.KAFKA: _into_kafka(_kafka),
+    bars.KAFKA_DRIVER: _into_kafka(partial(_kafka, load="driver")),
     bars.STAGED: _into_delta(_staged),
     bars.TWICE: Variant(_twice, _twice_count, _twice_remove),
     bars.THREE_WRITERS: Variant(partial(_three_writers, threads=1), _together_count, _together_remove),

@@ -54,7 +54,7 @@ class Job:
     Attributes:
         name: ``queryName``, and so the pipeline.
         kind: ``postgres``, with ``:table`` behind it for another table, ``delta``, ``delta-spark``, where Spark
-            commits, or ``kafka``.
+            commits, or ``kafka``, with ``:executors`` behind it for rows that tasks send.
         target: DSN of the database, path of the table, or ``<brokers> <topic>``.
         inbox: directory with the input.
         checkpoint: its checkpoint.
@@ -128,7 +128,7 @@ class Job:
     @property
     def speaks_kafka(self) -> bool:
         """Whether any sink is a topic."""
-        return "kafka" in {self.kind, *(kind for kind, _ in self.also)}
+        return "kafka" in {kind.partition(":")[0] for kind in (self.kind, *(kind for kind, _ in self.also))}
 
     def sinks(self) -> list[Sink]:
         """The sinks in commit order."""
@@ -248,10 +248,9 @@ def make_sink(kind: str, target: str, **options: Any) -> Sink:
 
         return PostgresSink(target, table=table or TABLE, **options)
     if kind == "kafka":
-        from onceonly_sinks.kafka import KafkaSink
+        from onceonly_sinks.kafka import KafkaSink, KafkaTuning
 
-        servers, _, topic = target.partition(" ")
-        return KafkaSink(servers, topic)
+        return KafkaSink(*target.split(" "), tuning=KafkaTuning(load=table or "auto"))
     from onceonly_sinks.delta import DeltaSink, DeltaTuning
 
     return DeltaSink(target, tuning=DeltaTuning(committer="spark" if kind == "delta-spark" else "auto"), **options)

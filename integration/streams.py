@@ -104,10 +104,10 @@ class FileStream:
         """Run a query that must die, and return what its user sees."""
         query = self.start(write, **options)
         try:
-            query.awaitTermination(60)
+            ended = query.awaitTermination(60)
         except Exception as error:  # whatever class the client makes of it: the text is what users get
             return str(error)
-        raise AssertionError("the query was expected to stop, but it finished")
+        raise AssertionError(f"the query was expected to stop, but it {'finished' if ended else 'ran on for 60 s'}")
 
     # ---- surgery: what crashes, restores and careless hands leave behind
 

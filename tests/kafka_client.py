@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 _PATIENCE_S = 30.0
@@ -54,13 +54,19 @@ def put(
 
 def ends(servers: str, topic: str) -> tuple[int, int]:
     """Of partition 0: the offset up to which all transactions are decided, and the end of what is written."""
-    # A new one each time: an older one does not find leaders after a restart of the broker.
-    admin = AdminClient({"bootstrap.servers": servers, **_QUIET})
-    partition = TopicPartition(topic, 0)
+    partition, deadline = TopicPartition(topic, 0), time.monotonic() + _PATIENCE_S
 
     def end(isolation: IsolationLevel) -> int:
+        # A new one each time: an older one does not find leaders after a restart of the broker.
+        admin = AdminClient({"bootstrap.servers": servers, **_QUIET})
         asked = admin.list_offsets({partition: OffsetSpec.latest()}, isolation_level=isolation)
-        return int(asked[partition].result(_PATIENCE_S).offset)
+        try:
+            return int(asked[partition].result(_PATIENCE_S).offset)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+            return end(isolation)
 
     return end(IsolationLevel.READ_COMMITTED), end(IsolationLevel.READ_UNCOMMITTED)
 

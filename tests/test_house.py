@@ -307,7 +307,7 @@ def _folder_of(name: str) -> Path:
 
 def _sources() -> list[Path]:
     files = [path for package in PACKAGES for path in package.rglob("*") if path.is_file()]
-    return [path for path in files if "__pycache__" not in path.parts]
+    return [path for path in files if "__pycache__" not in path.parts and path.suffix != ".jar"]
 
 
 def _ignores(pattern: str, path: Path) -> bool:

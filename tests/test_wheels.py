@@ -321,6 +321,11 @@ def test_a_ledger_is_made_from_the_schema_in_the_wheel(library: Environment) -> 
     assert library.run("python", "-c", A_NEW_LEDGER).stdout == "True\n"
 
 
+def test_the_jar_by_which_tasks_send_is_in_the_wheel(library: Environment) -> None:
+    code = "from importlib import resources; print((resources.files('onceonly_sinks.kafka') / 'fill.jar').is_file())"
+    assert library.run("python", "-c", code).stdout == "True\n"
+
+
 def test_a_code_is_explained(library: Environment) -> None:
     assert library.run("onceonly", "explain", "E113").stdout.split()[:2] == ["code", "E113"]
 

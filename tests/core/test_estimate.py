@@ -35,6 +35,17 @@ def test_files_are_counted_by_their_bytes():
     assert units(Slice(offsets(a=3), offsets(a=4)), (100, 20)) == 120
 
 
+@pytest.mark.parametrize(
+    ("start", "covered"),
+    [('{"t":{"0":3,"1":5},"gone":{"0":9}}', 13), (None, 21), ('{"t":{"0":12}}', 11)],
+    ids=["three partitions", "from nothing", "a topic that was made anew, and has more partitions"],
+)
+def test_topics_are_counted_by_partition(start: str | None, covered: int) -> None:
+    end = '{"t":{"0":10,"1":5},"new":{"0":6}}'
+    of = (SourceOffsets.of({"a": text}) for text in (start, end))
+    assert units(Slice(*of), ()) == covered
+
+
 def test_offsets_that_are_no_numbers_tell_nothing():
     assert units(Slice(SourceOffsets.of({"a": "x"}), SourceOffsets.of({"a": "y"})), ()) is None
 

@@ -31,6 +31,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "of_usage: type(error).__module__.startswith('typer')",
             "engine_for: type(df).__module__.startswith('pyspark.sql.connect')",
             "stream: type(query).__module__.startswith('pyspark.sql.connect')",
+            "obstacles: type(session).__module__.startswith('pyspark.sql.connect')",
             "stream_of: type(writer).__module__.startswith('pyspark.sql.connect')",
             "relations: line.startswith('StreamingRelation')",
             "_no_room: type(error).__module__.startswith(('_internal', 'deltalake', 'builtins'))",

@@ -243,13 +243,15 @@ def reservoir_id(offset: str | None) -> str | None:
     return _field(offset, "reservoirId", str)
 
 
-def is_of_topics(offset: str | None) -> bool:
-    """Whether an offset text is that of a Kafka source: numbers by partition by topic."""
+def partitions_of(offset: str | None) -> dict[tuple[str, str], int]:
+    """Numbers behind a Kafka source's offset text, by topic and partition. Empty for other sources."""
     try:
         topics: Any = json.loads(offset or "null")
     except ValueError:
-        return False
-    return isinstance(topics, dict) and bool(topics) and all(map(_are_partitions, topics.values()))
+        return {}
+    if not isinstance(topics, dict) or not all(map(_are_partitions, topics.values())):
+        return {}
+    return {(topic, partition): number for topic, of in topics.items() for partition, number in of.items()}
 
 
 def _are_partitions(value: object) -> bool:

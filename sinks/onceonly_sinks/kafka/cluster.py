@@ -166,21 +166,28 @@ class Cluster:
 
     def longest_transaction(self) -> float:
         """Seconds that any producer's transaction can stay open before the brokers end it."""
+        longest = self._broker_setting("transaction.max.timeout.ms")
+        return (int(longest) / 1000 if longest else _LONGEST_TRANSACTION) + SCAN
+
+    def verifies(self) -> bool:
+        """Whether leaders are known to refuse records of partitions that are not in their transaction (KIP-890)."""
+        return self._broker_setting("transaction.partition.verification.enable") == "true"
+
+    def _broker_setting(self, name: str) -> str:
+        """A setting of a broker. Empty for one that it does not have, or where the role may not see it."""
+        return self._permitted(lambda: self._described("BROKER").get(name, ""), "")
+
+    def _permitted(self, ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+        """The answer, or ``otherwise`` for a role that may not have it."""
         from confluent_kafka import KafkaException
 
-        def ask(admin: AdminClient) -> float:
-            broker = next(iter(admin.list_topics(timeout=self._patience).brokers))
-            resource = _words().ConfigResource(_words().ConfigResource.Type.BROKER, str(broker))
-            entries = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
-            return int(entries["transaction.max.timeout.ms"].value) / 1000
-
         try:
-            return self.ask(ask) + SCAN
+            return ask()
         except KafkaException as error:
             failure = errors.read(error)
             if failure is None or failure.kind is not Kind.DENIED:
                 raise
-            return _LONGEST_TRANSACTION + SCAN
+            return otherwise
 
     def policy(self, topic: str) -> set[str]:
         """A topic's clean-up policies."""
@@ -188,23 +195,24 @@ class Cluster:
 
     def keeps_by_key(self, topic: str) -> bool:
         """Whether a topic is known to be compacted. False for a role that may not see its settings."""
-        from confluent_kafka import KafkaException
+        return "compact" in self._permitted(lambda: self.policy(topic), set[str]())
 
-        try:
-            return "compact" in self.policy(topic)
-        except KafkaException as error:
-            failure = errors.read(error)
-            if failure is None or failure.kind is not Kind.DENIED:
-                raise
-            return False
+    def largest_batch(self, topic: str) -> int:
+        """Bytes that a batch of a topic's records may have. 0 for a role that may not see its settings."""
+        return int(self._permitted(lambda: self.settings(topic)["max.message.bytes"], "0"))
 
     def settings(self, topic: str) -> dict[str, str]:
         """A topic's settings, both its own and those from the brokers."""
+        return self._described("TOPIC", topic)
+
+    def _described(self, kind: str, name: str | None = None) -> dict[str, str]:
+        """Settings of a topic, or of some broker."""
 
         def ask(admin: AdminClient) -> dict[str, str]:
-            resource = _words().ConfigResource(_words().ConfigResource.Type.TOPIC, topic)
+            named = name or str(next(iter(admin.list_topics(timeout=self._patience).brokers)))
+            resource = _words().ConfigResource(_words().ConfigResource.Type[kind], named)
             entries = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
-            return {name: str(entry.value) for name, entry in entries.items()}
+            return {setting: str(entry.value) for setting, entry in entries.items()}
 
         return self.ask(ask)
 

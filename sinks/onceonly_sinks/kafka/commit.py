@@ -16,7 +16,7 @@ from onceonly.faults import Point
 from onceonly.protocol import Batch, OutcomeUnknown, Superseded
 from onceonly.protocol.guard import check_install
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_sinks.kafka import errors, markers
+from onceonly_sinks.kafka import errors, executors, markers
 from onceonly_sinks.kafka.cluster import PartitionKey, Topic
 from onceonly_sinks.kafka.columns import Columns, Feeder
 from onceonly_sinks.kafka.errors import Kind
@@ -93,6 +93,31 @@ def fill(
         if not filling.done:
             filling.state.transaction.end()
     return filling.prepared()
+
+
+def fill_by_tasks(
+    destination: Destination, state: SinkState, batch: Batch, epoch: int, state_factory: StateFactory
+) -> KafkaPrepared:
+    """As :func:`fill`, by Spark's tasks.
+
+    A failure ends in a fence, which raises ``Superseded`` if another one stands: a task that still sends has an old
+    epoch then.
+    """
+    start = destination.cluster.high(places(state.topics))
+    try:
+        state.transaction.begin()
+        rows = executors.send(destination, state, batch)
+        return KafkaPrepared(state, rows, nested(start), offsets_now(destination, state.topics))
+    except BaseException as error:
+        expired = too_old(destination, state.transaction, epoch) if state.transaction.expired else None
+        state.transaction.end()
+        failure = errors.read(error)
+        state_factory().transaction.drop()
+        if isinstance(error, executors.TaskRepeated):
+            raise refuse("E533", sink=destination.context.sink, epoch=epoch) from None
+        if failure is None:
+            raise
+        raise expired or errors.refusal(failure, destination.context) from error
 
 
 class _Filling:

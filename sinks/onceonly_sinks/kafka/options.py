@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 
-from onceonly.errors.options import Seconds, Typed, checks_arguments, misused, read_texts, unfit
+from onceonly.errors.options import Bytes, Seconds, Typed, checks_arguments, misused, read_texts, unfit
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @checks_arguments
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class KafkaTuning(Typed):
-    """Place of a Kafka sink's markers, and its longest waits.
+    """How rows reach a Kafka sink, where its markers are, its waits.
 
     Attributes:
         marker_topic: topic of the markers. ``None``: one of the sink's own, whose name begins with ``onceonly.``.
@@ -31,6 +31,9 @@ class KafkaTuning(Typed):
             ``None``: as long as the brokers let any transaction stay open. The sink skips open transactions of other
             producers if Spark has Kafka's package loaded and the brokers ask for no login. Only Spark's client can tell
             them apart.
+        load: ``driver`` or ``executors`` for all epochs. ``auto`` decides by ``driver_limit``, and takes the driver
+            where tasks cannot send.
+        driver_limit: bytes in Arrow form that go through the driver.
 
     Raises:
         ConfigurationError: E110, a value without meaning.
@@ -39,6 +42,8 @@ class KafkaTuning(Typed):
     marker_topic: str | None = None
     answer_timeout: Seconds = 30.0
     hidden_timeout: Seconds | None = None
+    load: Literal["auto", "driver", "executors"] = "auto"
+    driver_limit: Bytes = 4 * 1024 * 1024
 
 
 TUNING = KafkaTuning()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.admission import Target, check_loop
@@ -52,7 +53,7 @@ class SinkState:
     topics: dict[str, Topic]
 
 
-@dataclass(slots=True)
+@dataclass
 class Destination:
     """Clients and options of one opening of a sink.
 
@@ -61,6 +62,7 @@ class Destination:
         patience: seconds that one answer may take.
         bound: seconds to wait for a hidden end. ``None``: as long as any producer's transaction may last.
         ownership: separates our open transactions from those of others.
+        shared: whether tasks may send in its transactions.
         read: sources of the query, whose topics get no row.
     """
 
@@ -71,6 +73,7 @@ class Destination:
     patience: float
     bound: float | None
     context: Context
+    shared: bool = False
     cluster: Cluster = field(init=False)
     transactions: Transactions = field(init=False)
     tail: MarkerReader = field(init=False)
@@ -79,7 +82,7 @@ class Destination:
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.options, self.context, self.patience)
-        self.transactions = Transactions(self.options, self.writer.transactional_id, self.patience)
+        self.transactions = Transactions(self.options, self.writer.transactional_id, self.patience, shared=self.shared)
         self.ownership = TransactionOwner(self.options, self.writer.transactional_id)
         self.tail = MarkerReader(self.options, self.cluster, self.marker_topic, self.writer, self.patience)
 
@@ -88,6 +91,16 @@ class Destination:
         if self.bound is None:
             self.bound = self.cluster.longest_transaction()
         return self.bound
+
+    @cached_property
+    def verified(self) -> bool:
+        """As :meth:`Cluster.verifies`, asked once."""
+        return self.cluster.verifies()
+
+    @cached_property
+    def largest_batch(self) -> int:
+        """As :meth:`Cluster.largest_batch` of the sink's topic, asked once."""
+        return self.cluster.largest_batch(self.topic or "")
 
     def marked(self) -> bool:
         """Whether the marker topic exists."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceonly import faults, protocol
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.errors.options import Column, checks_arguments
+from onceonly.errors.options import Column, checks_arguments, misused
 from onceonly.faults import Point
 from onceonly.protocol.capabilities import Span
 from onceonly.protocol.row_rules import Rule
@@ -20,7 +20,7 @@ from onceonly.protocol.sink import check_prepared_by
 from onceonly.protocol.values import ExternalChange
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.model import SourceIdentity
-from onceonly_sinks.kafka import commit, errors, markers, read
+from onceonly_sinks.kafka import commit, errors, executors, markers, read
 from onceonly_sinks.kafka.cluster import Topic
 from onceonly_sinks.kafka.columns import Columns, rules_of
 from onceonly_sinks.kafka.commit import KafkaPrepared, ProducerSlot
@@ -94,6 +94,7 @@ class KafkaSink(
         self._tuning = tuning
         self._destination: Destination | None = None
         self._slot: ProducerSlot | None = None
+        self._filled = ""
 
     @property
     def address(self) -> str:
@@ -107,7 +108,7 @@ class KafkaSink(
             True,
             True,
             carries_ledger=False,
-            committer="transaction",
+            committer=f"transaction{self._filled}",
             readers=read.READERS,
             records=True,
             order=self._order,
@@ -139,9 +140,9 @@ class KafkaSink(
         marker_topic = tuning.marker_topic or writer.topic
         spoken = self._options.settings.get("security.protocol", "PLAINTEXT")
         context = Context(self._id, self.address, self._options.timeout, protocol=spoken)
-        destination = Destination(
-            self._options, writer, self._topic, marker_topic, tuning.answer_timeout, tuning.hidden_timeout, context
-        )
+        shared = tuning.load != "driver" and self._topic is not None and not self._order
+        waits = tuning.answer_timeout, tuning.hidden_timeout
+        destination = Destination(self._options, writer, self._topic, marker_topic, *waits, context, shared)
         self._destination, self._slot = destination, ProducerSlot(destination)
         with self._on.refusing():
             destination.transactions.ready()
@@ -213,6 +214,7 @@ class KafkaSink(
         installed.
         """
         fence = self._open_slot.fence
+        fill = commit.fill_by_tasks if self._by_tasks(batch) else commit.fill
         with self._on.refusing():
             try:
                 state = self._open_slot.stand(fence)
@@ -220,13 +222,27 @@ class KafkaSink(
                 theirs, ours = fenced.current_fence.generation, fence.generation
                 by = fenced.current_fence.who or "a newer driver"
                 raise refuse("E401", sink=self._id, theirs=theirs, ours=ours, by=by) from fenced
-            prepared = commit.fill(self._on, state, batch, epoch, partial(self._open_slot.stand_anew, fence))
+            prepared = fill(self._on, state, batch, epoch, partial(self._open_slot.stand_anew, fence))
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
             prepared.abandon()
             raise
         return prepared
+
+    def _by_tasks(self, batch: protocol.Batch) -> bool:
+        """Whether Spark's tasks send the rows. Raises E110 if they must and cannot."""
+        load, size = self._tuning.load, batch.estimate.size
+        if load == "driver" or (load == "auto" and size is not None and size <= self._tuning.driver_limit):
+            return False
+        columns = Columns.check(self._id, batch.schema, self._topic)
+        with self._on.refusing():
+            reason = next(executors.obstacles(self._on, batch, columns, ordered=bool(self._order)), "")
+        self._filled = f", filled by {f'the driver: {reason}' if reason else 'the tasks of Spark'}"
+        if reason and load == "executors":
+            cause, next_ = "load='executors' was asked for", "leave load= out: the driver sends where tasks cannot"
+            raise misused(f"{self._id}: tasks cannot send the rows: {reason}.", cause, next_)
+        return not reason
 
     def commit(
         self, prepared: protocol.Prepared | None, marker: Marker, ledger: protocol.Recorder | None = None

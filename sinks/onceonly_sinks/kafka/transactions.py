@@ -8,13 +8,14 @@ instance. A new instance has a new epoch, and the late request is refused (KIP-8
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceonly_sinks.kafka import errors
 from onceonly_sinks.kafka.errors import Kind
@@ -30,6 +31,8 @@ _SLICE = 0.5
 _STALL = 2.0
 """Seconds without a record taken after which it is asked why; a topic that is gone stalls the client for 30."""
 
+_STATISTICS_MS = 50
+
 _WRONG_STATE = "_STATE"
 
 
@@ -40,19 +43,47 @@ class NotFlushed(Exception):
 class Transaction:
     """A producer that fenced its predecessors, and its only transaction.
 
-    ``transactional_id`` is stable over all drivers of the sink. ``patience`` is in seconds, for one answer. ``sent`` is
-    true once its commit was sent.
+    ``id`` is stable over all drivers of the sink. ``patience`` is in seconds, for one answer. ``sent`` is true once its
+    commit was sent. ``shared``: others will send in it under its ids.
     """
 
-    def __init__(self, options: Options, transactional_id: str, patience: float) -> None:
+    def __init__(self, options: Options, id: str, patience: float, *, shared: bool = False) -> None:
         from confluent_kafka import Producer
 
-        self._patience = patience
+        self.id = id
+        self.patience = patience
         self._limit = options.timeout
-        self._held: list[Producer] = [Producer(options.producer(transactional_id, patience), logger=log)]
+        settings: dict[str, Any] = options.producer(id, patience)
+        if shared:
+            settings |= {"statistics.interval.ms": _STATISTICS_MS, "stats_cb": self._take_ids}
+        self._ids: tuple[int, int] | None = None
+        self._held: list[Producer] = [Producer(settings, logger=log)]
         self._begun: float | None = None
         self.sent = False
         self._connect()
+        if shared:
+            threading.Thread(target=self._listen, name="onceonly-kafka-ids", daemon=True).start()
+
+    def _take_ids(self, statistics: str) -> None:
+        known = json.loads(statistics)["eos"]
+        if known["txn_state"] in ("Ready", "InTransaction") and known["producer_id"] >= 0:
+            self._ids = known["producer_id"], known["producer_epoch"]
+
+    def _listen(self) -> None:
+        """Take the client's statistics, which pile up, as long as no other call does."""
+        while self._begun is None and (held := self._held[:]):
+            held[0].poll(0)
+            del held
+            time.sleep(_SLICE if self._ids else _STATISTICS_MS / 1000)
+
+    def ids(self) -> tuple[int, int]:
+        """The client's id and epoch, under which others may send. Raises ``NotFlushed`` if they stay unknown."""
+        deadline = time.monotonic() + self.patience
+        while self._ids is None:
+            if time.monotonic() > deadline:
+                raise NotFlushed(f"the client did not tell its ids in {self.patience:g} s")
+            self.producer.poll(_STATISTICS_MS / 1000)
+        return self._ids
 
     def _connect(self) -> None:
         """Start the connection, which takes some 50 ms, without waiting. The client alone does not always start it."""
@@ -88,11 +119,11 @@ class Transaction:
 
         # Fencing without a connection that is already up waits for the client's own timer: half a second in 19 of 60
         # cases, and in none of 24 after this call (11 ms, 82 at most). The client's back-off settings do not help.
-        self.producer.list_topics(timeout=min(5.0, self._patience))
+        self.producer.list_topics(timeout=min(5.0, self.patience))
         deadline = time.monotonic() + budget
         while True:
             try:
-                self.producer.init_transactions(min(self._patience, max(0.1, deadline - time.monotonic())))
+                self.producer.init_transactions(min(self.patience, max(0.1, deadline - time.monotonic())))
             except KafkaException as error:
                 failure = errors.read(error)
                 if failure is None or not failure.retriable or time.monotonic() >= deadline:
@@ -120,8 +151,8 @@ class Transaction:
             if left < last:
                 moved, last = time.monotonic(), left
             waited = time.monotonic() - moved
-            if waited > self._patience:
-                raise NotFlushed(f"{left} records were not taken in {self._patience:g} s")
+            if waited > self.patience:
+                raise NotFlushed(f"{left} records were not taken in {self.patience:g} s")
             if waited > _STALL and not notified:
                 notified = True
                 stalled()
@@ -164,7 +195,7 @@ class Transaction:
         Raises KafkaException without a positive answer.
         """
         self.sent = True
-        self.producer.commit_transaction(self._patience)
+        self.producer.commit_transaction(self.patience)
 
     def end(self) -> None:
         """Abort the transaction unless its commit was sent, and drop the producer. Never raises."""
@@ -187,11 +218,11 @@ class Transaction:
 class Transactions:
     """Transactions of one transactional id. The next one's producer connects ahead of need.
 
-    ``transactional_id`` is stable over all drivers of the sink. ``patience`` is in seconds, for one answer.
+    Arguments as of :class:`Transaction`.
     """
 
-    def __init__(self, options: Options, transactional_id: str, patience: float) -> None:
-        self._make = partial(Transaction, options, transactional_id, patience)
+    def __init__(self, options: Options, id: str, patience: float, *, shared: bool = False) -> None:
+        self._make = partial(Transaction, options, id, patience, shared=shared)
         self._lock = threading.Lock()
         self._next: Transaction | None = None
         self._closed = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Estimate
 from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.spark.offsets import partitions_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,8 @@ def _difference(start: str | None, end: str | None) -> int | None:
         return None
     if isinstance(first, dict) and isinstance(last, dict) and "offset" in last:
         return int(last["offset"]) - int(first.get("offset", 0))
-    return None
+    starts, ends = partitions_of(start), partitions_of(end)
+    return sum(max(0, offset - starts.get(partition, 0)) for partition, offset in ends.items()) if ends else None
 
 
 def estimate(covered: int | None, past: Past | None, row_width: int, *, files: bool, stateful: bool) -> Estimate:

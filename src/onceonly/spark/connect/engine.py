@@ -217,7 +217,7 @@ def _source(
         return spark_engine.Source(id_, _FILES, _FILES, passes_over=spark_engine.passes_over(df, {}))
     if offsets.reservoir_id(offset) is not None:
         return spark_engine.Source(id_, "DeltaSource", "DeltaSource", passes_over=spark_engine.passes_over(df, {}))
-    if offsets.is_of_topics(offset):
+    if offsets.partitions_of(offset):
         return spark_engine.Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=spark_engine.UnknownBrokers())
     kind = next((part for part in ("TextSocket",) if part in text.all), "")
     return spark_engine.Source(id_, kind, kind or "a source that is not known here")

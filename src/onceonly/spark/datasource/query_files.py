@@ -142,7 +142,7 @@ def _source(files: storage.Readable, id_: str, text: str | None) -> Source:
     where = f"source {id_}"
     if offsets.log_offset(text) is not None or (text is None and _logs_files(files, id_)):
         return Source(id_, "FileStreamSource", "files")
-    if offsets.is_of_topics(text):
+    if offsets.partitions_of(text):
         return Source(id_, "KafkaSource", where, brokers=UnknownBrokers())
     return Source(id_, "source", where)
 
