@@ -22,7 +22,7 @@ ifneq ($(MEMORY),)
 fast test: export TMPDIR ?= $(MEMORY)
 endif
 
-.PHONY: help demo test fast first-hour test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker mutants-of-product noticed containers browser pooler sampled jar layers check pyright mypy lint package release-check compose suites house docs docs-site docs-tests bench fmt java
+.PHONY: help demo test fast first-hour test-time line lines connect connect-sample source source-sample torn slow drawn nightly ways-out ways-out-sample streaming102 streaming102-sample lab lab-schedules lab-points lab-tests rules-off stores mutants mutants-of-checker mutants-of-product noticed containers browser pooler sampled jar layers check pyright mypy lint package release-check compose suites house docs docs-site docs-tests bench profile fmt java
 
 # Print each target with a sentence.
 help:
@@ -260,6 +260,10 @@ docs-tests: $(STAMP) java
 # Measure onceonly beside Spark's own writers. It writes benchmarks/results/.
 bench: $(STAMP) java
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# Show where the time of an epoch goes, by sink and way. ARGS="--only KafkaSink --tree" shows the calls, too.
+profile: $(STAMP) java
+	$(BIN)/python -m benchmarks.profile $(ARGS)
 
 # Format the code.
 fmt: $(STAMP)

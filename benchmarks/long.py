@@ -185,9 +185,7 @@ def _delta(root: Path, which: str, *, tended: bool = False) -> Lived:
     root.mkdir(exist_ok=True)
     sink = DeltaSink(str(root / which))
     lived = Lived(sink, SqlLedger(str(root / f"{which}.db")), f"delta-{which}", carried=False)
-    if tended:
-        lived.grow(1)
-        DeltaTable(root / which).alter.set_table_properties(
-            {"delta.autoOptimize.autoCompact": "true", "delta.logRetentionDuration": LOG_KEPT}
-        )
+    lived.grow(1)
+    kept = {"delta.logRetentionDuration": LOG_KEPT} if tended else {"delta.autoOptimize.autoCompact": "false"}
+    DeltaTable(root / which).alter.set_table_properties(kept)
     return lived

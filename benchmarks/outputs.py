@@ -93,13 +93,13 @@ def epochs(spark: SparkSession, dsn: str, job: Job, way: str, root: Path) -> flo
     """
     files = spark.readStream.schema(SCHEMAS[job.shape.kind]).option("maxFilesPerTrigger", 1)
     writer = files.parquet(str(generate(job.shape))).writeStream.trigger(availableNow=True).queryName("orders")
-    tables = job.peer == TABLE
-    wrapped = _tables(way, dsn, root) if tables else _wrapped(way, root)
+    in_postgres = job.peer == TABLE
+    wrapped = tables(way, dsn, root) if in_postgres else _wrapped(way, root)
     query = writer.option("checkpointLocation", str(root / "checkpoint")).foreachBatch(wrapped).start()
     query.awaitTermination()
     took = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if "addBatch" in one["durationMs"]]
-    if tables:
-        held = _taken(dsn)
+    if in_postgres:
+        held = taken(dsn)
     else:
         held = _count(root / "table") + (_count(root / "bad") if way in (NONE_BAD, SOME_BAD) else 0)
     if held != job.shape.total:
@@ -107,7 +107,8 @@ def epochs(spark: SparkSession, dsn: str, job: Job, way: str, root: Path) -> flo
     return float(median(took[job.settling :]))
 
 
-def _tables(way: str, dsn: str, root: Path) -> ExactlyOnce:
+def tables(way: str, dsn: str, root: Path) -> ExactlyOnce:
+    """The query of a way into tables of one Postgres."""
     table, bad = PostgresSink(dsn, table="orders"), PostgresSink(dsn, table="bad")
     if way == TWO_TABLES:
         return exactly_once(table, PostgresSink(dsn, table="other"))
@@ -118,7 +119,7 @@ def _tables(way: str, dsn: str, root: Path) -> ExactlyOnce:
     return exactly_once(table)
 
 
-def _taken(dsn: str) -> int:
+def taken(dsn: str) -> int:
     """How many rows were written, good and bad; all of it goes, so that the next run does not pay for it."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         found = 0

@@ -51,9 +51,9 @@ _RECOVERY_NOTES = """\
 _LONG_NOTES = """\
 - Without Spark: coordinator, runner, sink and ledger with {rows} rows per epoch. An old and a young pipeline take
   turns, epoch by epoch; {window} epochs around epoch {age} against as many around epoch {young}.
-- Delta: kept handle; a checkpoint every {checkpoint} commits, written by the sink between commits. The table that is
-  tended has `delta.autoOptimize.autoCompact`, on which the sink compacts files every {compact} commits, and
-  `delta.logRetentionDuration` of `{log}`. Times are medians, and what is done between commits is in few of them;
+- Delta: kept handle; a checkpoint every {checkpoint} commits, written by the sink between commits. The sink compacts
+  files every {compact} commits. The table that is tended has `delta.logRetentionDuration` of `{log}`, the other
+  one no `delta.autoOptimize.autoCompact`. Times are medians, and what is done between commits is in few of them;
   means with it, ms: {means}.
 """
 

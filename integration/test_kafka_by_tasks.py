@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from integration.processes import Drivers, was_killed
 from integration.servers import KafkaAddress
 from integration.streams import FileStream
 from integration.test_order_per_key import STEPS, fill
+from py4j.clientserver import ClientServerConnection
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.kafka_client import ends
@@ -63,6 +65,30 @@ def test_rows_are_sent_once_and_a_replay_sends_none(stream: FileStream, any_kafk
     assert ids(any_kafka, topic) == [*range(3010)]
     assert "filled by the tasks of Spark" in sink.capabilities.committer
     assert producers(stream.spark) == []
+
+
+def test_an_epoch_asks_the_jvm_less_than_150_times(
+    stream: FileStream, any_kafka: KafkaAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, begun = itertools.count(), list[int]()
+    ask, send = ClientServerConnection.send_command, executors.send
+
+    def counted(connection: Any, command: str) -> Any:
+        next(asked)
+        return ask(connection, command)
+
+    def noted(*arguments: Any) -> int:
+        begun.append(next(asked))
+        return send(*arguments)
+
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    monkeypatch.setattr(executors, "send", noted)
+    sink = KafkaSink(any_kafka.servers, any_kafka.topic("tasks", partitions=PARTITIONS), tuning=BY_TASKS)
+    stream.receive(*(range(at, at + 10) for at in range(0, 50, 10))).run(exactly_once(sink), shape=records)
+    assert len(begun) == 5
+    # The end of a Java list alone, where Python iterates over it, is an exception that PySpark asks 80 times about.
+    # Now and then objects are given back as well.
+    assert min(after - before for before, after in itertools.pairwise(begun)) < 150
 
 
 def test_keys_go_where_the_driver_sends_them(stream: FileStream, any_kafka: KafkaAddress) -> None:

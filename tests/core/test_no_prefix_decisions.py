@@ -29,10 +29,7 @@ LEFT: Mapping[str, frozenset[str]] = {
     "a class of the JVM, or of a library, whose name differs between versions and builds": frozenset(
         {
             "of_usage: type(error).__module__.startswith('typer')",
-            "engine_for: type(df).__module__.startswith('pyspark.sql.connect')",
-            "stream: type(query).__module__.startswith('pyspark.sql.connect')",
-            "obstacles: type(session).__module__.startswith('pyspark.sql.connect')",
-            "stream_of: type(writer).__module__.startswith('pyspark.sql.connect')",
+            "is_remote: type(of).__module__.startswith('pyspark.sql.connect')",
             "relations: line.startswith('StreamingRelation')",
             "_no_room: type(error).__module__.startswith(('_internal', 'deltalake', 'builtins'))",
             "reads_files: self.kind.endswith('FileStreamSource')",

@@ -31,9 +31,6 @@ def begun(harness: DeltaHarness, driver: Driver, **properties: str) -> PlannedEp
     return plan
 
 
-COMPACTING = {"autoOptimize.autoCompact": "true"}
-
-
 def is_found(story: Scenario, driver: Driver, newest: PlannedEpoch) -> None:
     """Check that the driver and a later one find the newest epoch, and nothing that endangers it."""
     assert driver.looks_up(newest)
@@ -59,10 +56,10 @@ def test_log_files_past_their_retention_go_and_markers_stay(harness: DeltaHarnes
         is_found(story, driver, plans[-1])
 
 
-def test_small_files_become_one_where_the_table_asks_for_it(harness: DeltaHarness) -> None:
+def test_small_files_become_one_in_a_table_that_the_sink_creates(harness: DeltaHarness) -> None:
     with Scenario(harness) as story:
         driver = story.driver()
-        plans = [begun(harness, driver, **COMPACTING), *(driver.writes(rows=1) for _ in range(COMPACT_EVERY - 2))]
+        plans = [driver.writes(rows=1) for _ in range(COMPACT_EVERY - 1)]
         assert files(harness) == COMPACT_EVERY - 1
         plans.append(driver.writes(rows=1))
         assert files(harness) == 1
@@ -72,10 +69,11 @@ def test_small_files_become_one_where_the_table_asks_for_it(harness: DeltaHarnes
         is_found(story, driver, plans[-1])
 
 
-def test_small_files_are_left_alone_where_nobody_asked(harness: DeltaHarness) -> None:
+def test_small_files_are_left_alone_where_the_owner_says_so(harness: DeltaHarness) -> None:
     with Scenario(harness) as story:
         driver = story.driver()
-        for _ in range(COMPACT_EVERY + 1):
+        begun(harness, driver, **{"autoOptimize.autoCompact": "false"})
+        for _ in range(COMPACT_EVERY):
             driver.writes(rows=1)
         assert files(harness) == COMPACT_EVERY + 1
 
@@ -83,7 +81,7 @@ def test_small_files_are_left_alone_where_nobody_asked(harness: DeltaHarness) ->
 def test_deletion_vectors_are_left_to_spark(harness: DeltaHarness) -> None:
     with Scenario(harness) as story:
         driver = story.driver()
-        begun(harness, driver, **COMPACTING)
+        driver.writes(rows=1)
         DeltaTable(harness.path).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
         for _ in range(COMPACT_EVERY):
             driver.writes(rows=1)
@@ -96,7 +94,7 @@ def test_a_table_full_of_small_files_is_not_rewritten_within_an_epoch(
     monkeypatch.setattr(log_committer, "MOST", 10_000)
     with Scenario(harness) as story:
         driver = story.driver()
-        begun(harness, driver, **COMPACTING)
+        driver.writes(rows=1)
         with caplog.at_level(logging.WARNING):
             for _ in range(2 * COMPACT_EVERY):
                 driver.writes(rows=1)
@@ -126,7 +124,7 @@ def test_large_files_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_epoch_stands_where_maintenance_fails(harness: DeltaHarness, caplog: pytest.LogCaptureFixture) -> None:
     with Scenario(harness) as story:
         driver = story.driver()
-        begun(harness, driver, **COMPACTING)
+        driver.writes(rows=1)
         next(harness.path.glob("*.parquet")).unlink()
         with caplog.at_level(logging.WARNING):
             for _ in range(COMPACT_EVERY):

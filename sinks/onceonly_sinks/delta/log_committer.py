@@ -108,10 +108,9 @@ def _holds_int96(table: Table, path: str) -> bool:
 
 
 class LogCommitter:
-    """Makes commits of one sink. ``root`` is the table's directory or URI. ``compact``: of a table that it creates."""
+    """Makes commits of one sink. ``root`` is the table's directory or URI."""
 
-    def __init__(self, sink: str, root: str, options: dict[str, str] | None, *, compact: bool = False) -> None:
-        self._configuration = {_COMPACT: "true"} if compact else None
+    def __init__(self, sink: str, root: str, options: dict[str, str] | None) -> None:
         self._sink = sink
         self._root = root
         self._options = options
@@ -122,7 +121,8 @@ class LogCommitter:
             self._root,
             placeholder(),
             mode="error",
-            configuration=self._configuration,
+            # An epoch goes through all files of the table, and each epoch brings one.
+            configuration={_COMPACT: "true"},
             storage_options=self._options,
             # By default deltalake tries a creation that came second again, as version 1: it then replaces the table.
             **self._commit(note, retries=0),

@@ -88,8 +88,8 @@ class Choice:
 class Settings:
     """Options that the user chose, as in :class:`~onceonly_sinks.delta.sink.DeltaSink`.
 
-    ``limit`` is ``driver_limit``, in bytes of Arrow. ``compact``: a table that the sink creates asks for compaction.
-    ``keeps``: seconds after which a row leaves a table of seen ids, 0 in any other table.
+    ``limit`` is ``driver_limit``, in bytes of Arrow. ``keeps``: seconds after which a row leaves a table of seen ids, 0
+    in any other table.
     """
 
     upsert: Upsert
@@ -100,7 +100,6 @@ class Settings:
     partition_by: tuple[str, ...]
     grows: bool
     foreign: ChangePolicy
-    compact: bool = False
     keeps: int = 0
 
 

@@ -84,7 +84,8 @@ class DeltaSink(
     """Writes each epoch exactly once, as one version of a Delta table.
 
     Between commits the sink checkpoints by ``delta.checkpointInterval`` (20 if unset), cleans the log by
-    ``delta.logRetentionDuration``, and compacts small files with ``delta.autoOptimize.autoCompact``.
+    ``delta.logRetentionDuration``, and compacts small files with ``delta.autoOptimize.autoCompact``. A table that the
+    sink creates has the last one.
 
     Args:
         table: directory or URI of the table, created if missing, or the name of an existing table in Spark's catalog.
@@ -214,8 +215,7 @@ class DeltaSink(
     def _of_our_own(self, place: str, id_: str | None, column: str, keeps: int = 0, **options: Any) -> Self:
         options |= {"storage_options": self._options, "tuning": replace(self._tuning, epoch_column=column)}
         made = type(self)(place, id=id_, external_changes="nothing", **options)
-        # A row that stays for long is one of an old file, and there would be a file for each epoch.
-        made._settings = replace(made._settings, compact=True, keeps=keeps)
+        made._settings = replace(made._settings, keeps=keeps)
         return made
 
     def lookup(self, as_of: AsOf) -> seen_ids.SeenIdsLookup:

@@ -57,7 +57,7 @@ class TableWriter:
         self._passing: tuple[ExternalChange, ...] = ()
         self._passed: tuple[ExternalChange, ...] = ()
         self.tolerated: list[ExternalChange] = []
-        self._log = LogCommitter(table.sink, table.root, table.options, compact=settings.compact)
+        self._log = LogCommitter(table.sink, table.root, table.options)
         self._maintenance = Maintenance(table)
         self._state: SinkState | None = None
 

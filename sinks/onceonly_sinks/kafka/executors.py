@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Batch
+from onceonly.spark.engine import is_remote
 from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.kafka.options import SECRETS, environment_name
 from onceonly_sinks.kafka.producer import Destination, SinkState
@@ -60,10 +61,10 @@ def obstacles(destination: Destination, batch: Batch, columns: Columns, *, order
         yield "order= is given"
     if any(os.environ.get(environment_name(name)) for name in SECRETS):
         yield "a secret comes from the environment"
-    if session is None or type(session).__module__.startswith("pyspark.sql.connect"):
+    if session is None or is_remote(session):
         yield "the session is not a classic one"
         return
-    if session.sparkContext.getConf().get("spark.speculation", "false") == "true":
+    if session.conf.get("spark.speculation", "false") == "true":
         yield "spark.speculation is true"
     jar = _loaded(session)
     if jar.lacks:
@@ -98,7 +99,9 @@ def send(destination: Destination, state: SinkState, batch: Batch) -> int:
     fill = _made(session, _FILL, java_settings, name, producer_id, epoch, together, partitions)
     encoder = jar.jvm.org.apache.spark.sql.Encoders.STRING()
     shaped: Any = _shaped(rows) if together else _placed(session, _shaped(rows), partitions)
-    answers = [str(answer).partition(" ") for answer in shaped._jdf.mapPartitions(fill, encoder).collectAsList()]
+    # As a text: the end of an iterator is an exception of the JVM, which costs PySpark more than the whole list.
+    listed = str(shaped._jdf.mapPartitions(fill, encoder).collectAsList().toString())
+    answers = [answer.partition(" ") for answer in listed.strip("[]").split(", ")]
     for said, _, code in answers:
         if said == "KAFKA":
             raise KafkaException(KafkaError(int(code)))
@@ -128,7 +131,7 @@ def _settings(destination: Destination, transaction: Transaction) -> dict[str, s
 def _shaped(rows: DataFrame) -> DataFrame:
     """Value, and key if there is one, as bytes."""
     names = ["value", *(["key"] if "key" in rows.columns else [])]
-    return rows.select(*(rows[name].cast("binary").alias(name) for name in names))
+    return rows.selectExpr(*(f"CAST({name} AS BINARY) AS {name}" for name in names))
 
 
 def _placed(session: SparkSession, rows: DataFrame, partitions: int) -> DataFrame:

@@ -21,7 +21,7 @@ from onceonly.errors.options import misused
 from onceonly.replay.replay_files import Origin, discard, prepare, replays_of
 from onceonly.spark import input
 from onceonly.spark.detect import engine_for
-from onceonly.spark.engine import QueryPlan, Run, stream_of
+from onceonly.spark.engine import QueryPlan, Run, is_remote, stream_of
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.model import SourceOffsets, shorten_list
 from onceonly_checkpoints.spark.replay_plan import CannotReplay, MissingInput, StateFrom, Step, plan_steps
@@ -128,7 +128,7 @@ class Replay:
     def stream(self) -> Any:
         """The query's stream, without ``transform=`` (E110: there is none, or it is one of Spark Connect)."""
         query = self._query
-        if type(query).__module__.startswith("pyspark.sql.connect"):
+        if is_remote(query):
             raise _unfit("a session of Spark Connect", "give a classic session: SparkSession.builder.master(...)")
         stream = stream_of(query) if _is_writer(query) else query
         if not getattr(stream, "isStreaming", False):

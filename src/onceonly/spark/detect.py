@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.spark.engine import SparkEngine
+from onceonly.spark.engine import SparkEngine, is_remote
 from onceonly.spark.versions import LINES, SparkVersion, minor_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def engine_for(df: DataFrame) -> SparkEngine:
     """Return the engine of a DataFrame's session, without a call to Spark (E113: other PySpark, or too old Connect)."""
     of = line()
-    if not type(df).__module__.startswith("pyspark.sql.connect"):
+    if not is_remote(df):
         return _classic(of)
     if not of.spark_connect:
         raise _without_connect(of)

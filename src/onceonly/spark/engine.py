@@ -327,9 +327,14 @@ def output_of(writer: Any) -> str:
     return str(getattr(getattr(writer, "_write_proto", None), "output_mode", "")).lower()
 
 
+def is_remote(of: object) -> bool:
+    """Whether a session, or what came of one, is of Spark Connect. Without a call to Spark."""
+    return type(of).__module__.startswith("pyspark.sql.connect")
+
+
 def stream_of(writer: Any) -> DataFrame | None:
     """Return the stream of a writer, to inspect before the start, or ``None`` if this PySpark keeps it elsewhere."""
-    if not type(writer).__module__.startswith("pyspark.sql.connect"):
+    if not is_remote(writer):
         stream: DataFrame | None = getattr(writer, "_df", None)
         return stream
     from pyspark.sql.connect.dataframe import DataFrame as Remote
