@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
 from collections.abc import Callable
@@ -92,6 +93,18 @@ def test_closing_lets_the_one_go_that_nobody_took(transactions: Transactions) ->
     assert await_(lambda: bool(clients() - before))
     transactions.close()
     transactions.ready()
+    assert await_(lambda: not clients() - before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
+def test_one_whose_ids_others_shall_use_goes_with_whoever_held_it() -> None:
+    """A sink that could not be opened is forgotten, not closed, and a client without a broker asks for one for ever."""
+    before = clients()
+    transactions = Transactions(Options.check("127.0.0.1:1", None), "forgotten", SECONDS, shared=True)
+    transactions.ready()
+    assert await_(lambda: bool(clients() - before))
+    del transactions
+    gc.collect()
     assert await_(lambda: not clients() - before)
 
 

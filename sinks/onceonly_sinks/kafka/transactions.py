@@ -12,6 +12,7 @@ import json
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
@@ -62,19 +63,20 @@ class Transaction:
         self.sent = False
         self._connect()
         if shared:
-            threading.Thread(target=self._listen, name="onceonly-kafka-ids", daemon=True).start()
+            threading.Thread(target=_listen, args=(weakref.ref(self),), name="onceonly-kafka-ids", daemon=True).start()
 
     def _take_ids(self, statistics: str) -> None:
         known = json.loads(statistics)["eos"]
         if known["txn_state"] in ("Ready", "InTransaction") and known["producer_id"] >= 0:
             self._ids = known["producer_id"], known["producer_epoch"]
 
-    def _listen(self) -> None:
-        """Take the client's statistics, which pile up, as long as no other call does."""
-        while self._begun is None and (held := self._held[:]):
-            held[0].poll(0)
-            del held
-            time.sleep(_SLICE if self._ids else _STATISTICS_MS / 1000)
+    def take_statistics(self) -> float:
+        """Take the client's statistics. Returns seconds until the next, 0 once other calls take them."""
+        held = self._held[:]
+        if self._begun is not None or not held:
+            return 0
+        held[0].poll(0)
+        return _SLICE if self._ids else _STATISTICS_MS / 1000
 
     def ids(self) -> tuple[int, int]:
         """The client's id and epoch, under which others may send. Raises ``NotFlushed`` if they stay unknown."""
@@ -213,6 +215,13 @@ class Transaction:
         if held:
             # The last reference closes the instance, which may wait for the brokers.
             threading.Thread(target=held.clear, name="onceonly-kafka-drop", daemon=True).start()
+
+
+def _listen(unused: weakref.ref[Transaction]) -> None:
+    """Take statistics, which pile up, as long as no other call does. Keeps alive no transaction that nobody holds."""
+    while (transaction := unused()) is not None and (pause := transaction.take_statistics()):
+        del transaction
+        time.sleep(pause)
 
 
 class Transactions:
