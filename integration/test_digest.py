@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ from onceonly.protocol import Estimate
 from onceonly.protocol.batch import AsOf
 from onceonly.protocol.row_times import Clock
 from onceonly.quality.spark_dedupe import DedupeConfig, DedupingBatch
-from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
+from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput, forecast
 from onceonly.spark import digest
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.digest import row_hash
 from onceonly.spark.frames import arrow_schema, of_arrow
-from onceonly_checkpoints.digests import Digest
+from onceonly_checkpoints.digests import Digest, OutputDigest, column_of
 
 pytestmark = pytest.mark.spark
 
@@ -120,6 +121,43 @@ def test_outputs_of_few_rows_are_counted_as_spark_counts_those_of_many(spark: Sp
         (0, 45, ()),
         (5, 45, (("x", 5),)),
     ]
+
+
+def test_bad_rows_that_nobody_expected_are_those_of_a_plan_that_expects_them(rows: DataFrame) -> None:
+    several = rows.where("number >= 0").drop("list", "record", "map").repartitionByRange(3, "number")
+    bad = OutputSpec("bad", ("b",), "number > 9", ("to_json(struct(*)) AS row", "'[\"x\"]' AS reasons"), ("x",))
+    outputs = resolved(several, OutputSpec("few", ("a",), "number % 2 = 0", ("price", "seen")), bad)
+    expected = forecast(several, outputs)
+    assert expected is not None
+    wide, narrow, again = (DividedBatch(several, outputs, FEW, forecast=its) for its in (None, expected, expected))
+    held = []
+    for batch, is_expected in ((wide, False), (narrow, True), (again, True)):
+        held.append(str(pa.Table.from_batches(list(batch.arrow()), batch.schema).sort_by("number").to_pylist()))
+        assert expected.bad is is_expected
+    assert held[0] == held[1] == held[2]
+    assert wide.digest() == narrow.digest() == again.digest()
+    assert wide.outputs() == narrow.outputs() == again.outputs()
+    assert 0 < wide.outputs()[1].digest.rows < several.count()
+
+    good = several.where("number < 5")
+    for _ in range(2):
+        batch = DividedBatch(good, outputs, FEW, forecast=expected)
+        assert pa.Table.from_batches(list(batch.arrow()))[column_of("bad")].null_count == batch.digest().rows > 0
+        assert batch.outputs() == taken(DividedBatch(good, outputs, FEW))
+        assert not expected.bad
+
+
+def test_bad_rows_that_need_more_than_the_columns_are_always_planned(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(3).write.parquet(str(tmp_path / "rows"))
+    rows = spark.read.parquet(str(tmp_path / "rows"))
+    bad = OutputSpec("bad", ("b",), "id > 1", ("_metadata.file_name AS row", "'' AS reasons"))
+    assert forecast(rows, resolved(rows, bad)) is None
+    assert forecast(rows, resolved(rows, replace(bad, select=("id AS row", "'' AS reasons")))) is not None
+
+
+def taken(batch: DividedBatch) -> tuple[OutputDigest, ...]:
+    _ = list(batch.arrow())
+    return batch.outputs()
 
 
 def plain(session: SparkSession) -> DataFrame:

@@ -566,3 +566,21 @@ def test_an_estimate_of_different_values_is_one_in_the_driver_and_in_spark(spark
     assert sorted(few.partials) == sorted(many.partials)
     estimates = [partial.values[0] for partial in few.partials]
     assert max(map(len, estimates)) == 16
+
+
+@pytest.mark.parametrize("time_", ["at", "ingest"])
+def test_spark_compiles_nothing_for_a_batch_of_another_time(spark: SparkSession, time_: str) -> None:
+    df = frame(spark, drawn(random.Random(7), 50))
+    if time_ == "ingest":
+        df = df.withColumnRenamed("at", "seen")
+    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount  # type: ignore[union-attr]
+    counts = []
+    for epoch in range(1, 5):
+        moment = 1_000 * epoch
+        bound = Bound(AsOf(1, 1, moment, "scores"), noted_before=moment - 7)
+        panes = windows(Tumbling("1 minute"), time_, {"rows": Count(), "number_sum": Sum("number")})
+        found = action(df, panes, bound, moment, late=time_ == "at").counted(few=False)
+        assert found.rows == 50
+        counts.append(compiled())
+    assert counts[1] > 0
+    assert counts[1:] == [counts[1]] * 3

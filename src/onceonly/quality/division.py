@@ -21,7 +21,7 @@ from onceonly.quality import spark_outputs
 from onceonly.quality.outputs import Output, Route, expecting
 from onceonly.quality.quality import Dedupe, Quality
 from onceonly.quality.spark_dedupe import DedupingBatch
-from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput
+from onceonly.quality.spark_outputs import DividedBatch, Forecast, OutputSpec, ResolvedOutput
 from onceonly.quality.spark_row_rules import Demanded, EpochChecks, Expectation, Expectations
 from onceonly.spark import expression_check, frames
 from onceonly.spark.engine import QueryPlan
@@ -173,7 +173,8 @@ class Division:
         resolved = spark_outputs.resolve(plan, pipeline, rows, specs(0, ()) if specs else outputs, left_out)
         if checking:
             checking.check(rows, outputs)
-        return ResolvedDivision(resolved, specs, self.limit is not None, checking)
+        forecast = spark_outputs.forecast(rows, resolved) if self.row_sinks else None
+        return ResolvedDivision(resolved, specs, self.limit is not None, checking, forecast)
 
     def _specs(
         self,
@@ -201,8 +202,8 @@ class Division:
         checking = replace(divided.checking, aside=outputs) if divided.checking else None
         arguments = (rows, outputs(), read.estimate, determinism.left_out, without)
         if self.dedupe:
-            return DedupingBatch(*arguments, checking=checking, repeats=self.dedupe.repeats)
-        return DividedBatch(*arguments, checking=checking)
+            return DedupingBatch(*arguments, repeats=self.dedupe.repeats, checking=checking, forecast=divided.forecast)
+        return DividedBatch(*arguments, checking=checking, forecast=divided.forecast)
 
     def reword(self, refused: OnceOnlyError) -> OnceOnlyError:
         """Replace a destination's refusal of a bad row by one about the quarantine (E524)."""
@@ -220,6 +221,7 @@ class ResolvedDivision:
     specs: Callable[[int, Sequence[str]], tuple[OutputSpec, ...]] | None = None
     clocked: bool = False
     checking: EpochChecks | None = None
+    forecast: Forecast | None = None
 
     def at(self, clock_ms: int, aside: Sequence[str] = ()) -> tuple[ResolvedOutput, ...]:
         """The outputs of a batch with that clock, of which all rows are bad because of the checks in ``aside``."""

@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 
 from onceonly.protocol.batch import AsOf
 from onceonly.protocol.capabilities import AT, ID, Lookup
-from onceonly.quality.spark_outputs import Checking, DividedBatch, OutputSpec, ResolvedOutput, Tally, tally
+from onceonly.quality.spark_outputs import DividedBatch, OutputSpec, ResolvedOutput, Tally, tally
 from onceonly.spark import digest, expression_check, frames
 from onceonly.spark.batch import columns_refused
 from onceonly_checkpoints.digests import SEEN_IDS, Digest, OutputDigest, column_of
@@ -151,7 +151,7 @@ class DedupeConfig:
     def output_spec(self, pipeline: str, rows: DataFrame) -> OutputSpec:
         """Return the output of ids (E121: the key is not an expression on a row). Their time is the epoch's."""
         try:
-            made = (id_of(rows, self.key).alias(ID), _clock(0))
+            made = (id_of(rows, self.key).alias(ID), self.clock(0))
             return OutputSpec(SEEN_IDS, (self.sink,), None, made, definition=f"key={[*self.key]!r}")
         except NoText as error:
             cause = "a value of this type has more than one text"
@@ -160,13 +160,13 @@ class DedupeConfig:
         except Exception as error:  # of Spark's many classes: what it says is what the user needs
             raise expression_check.unread(self._what, pipeline, rows, error) from error
 
+    def clock(self, clock_ms: int) -> Column:
+        """Return the time of the ids of an epoch."""
+        return f.expr(f"timestamp_millis({digest.of_batch(clock_ms, f'({self.key[0]})')})").alias(AT)
+
     @property
     def _what(self) -> str:
         return f'Dedupe(key="{", ".join(self.key)}")'
-
-
-def _clock(clock_ms: int) -> Column:
-    return f.timestamp_millis(f.lit(clock_ms)).alias(AT)
 
 
 # ---- The batch.
@@ -178,18 +178,25 @@ class DedupingBatch(DividedBatch):
     Before that all rows are there. A run for Spark's state alone looks no id up. ``lookup`` runs on executors.
     """
 
-    def __init__(self, *arguments: Any, repeats: DedupeConfig, checking: Checking | None = None) -> None:
-        super().__init__(*arguments, checking=checking)
+    def __init__(self, *arguments: Any, repeats: DedupeConfig, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self._repeats = repeats
         self._lookup: Lookup | None = None
         self._dropped: Callable[[], tuple[Digest, int]] | None = None
 
     def as_of(self, as_of: AsOf) -> DedupingBatch:
         """Return the batch with the first row of each id unknown at that moment (``DestinationError``: no answer)."""
-        timed = [_at(output, as_of.clock_ms) if output.spec.name == SEEN_IDS else output for output in self._outputs]
+        timed = [self._at(output, as_of.clock_ms) for output in self._outputs]
         batch = self._like(self._rows, timed)
         batch._lookup = self._repeats.lookup(as_of)
         return batch
+
+    def _at(self, output: ResolvedOutput, clock_ms: int) -> ResolvedOutput:
+        if output.spec.name != SEEN_IDS:
+            return output
+        id_, *_ = output.spec.select
+        spec = replace(output.spec, select=(id_, self._repeats.clock(clock_ms)))
+        return replace(output, spec=spec, column=spec.column())
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Yield rows as any batch with outputs. ``DestinationError``: the store of ids does not answer an executor."""
@@ -220,12 +227,12 @@ class DedupingBatch(DividedBatch):
         if self._lookup is None or not self._few:
             return None
         hashing = digest.hashing_rows(self._rows.schema, self._leave_out)
-        counted = tally(self._df.schema, self._leave_out, self._summed)
+        counted = tally(self._columns, self._leave_out, self._summed)
         if hashing is None or counted is None:
             return None
         pieces: list[pa.RecordBatch] = []
         size, own = 0, range(len(self._rows.columns))
-        for piece in self._brought(self._df):
+        for piece in super()._wide():
             pieces.append(piece)
             size += piece.nbytes
             if size > _MOST_HERE:
@@ -242,6 +249,9 @@ class DedupingBatch(DividedBatch):
         self._dropped = lambda: (replace(judged.repeated, left_out=left_out), judged.offered)
 
     # ---- any number of rows
+
+    def _wide(self) -> Iterator[pa.RecordBatch]:
+        return super()._wide() if self._lookup is None else self._brought(self._computed())
 
     def _computed(self) -> DataFrame:
         if self._lookup is None:
@@ -268,12 +278,6 @@ class DedupingBatch(DividedBatch):
         counted = Observation()
         observed = judged.observe(counted, f.count(f.lit(1)).alias(_OFFERED), *sums)
         return observed.where(~is_repeated).select(*map(digest.quote, names)), counted
-
-
-def _at(output: ResolvedOutput, clock_ms: int) -> ResolvedOutput:
-    id_, *_ = output.spec.select
-    spec = replace(output.spec, select=(id_, _clock(clock_ms)))
-    return replace(output, spec=spec, column=spec.column())
 
 
 def _own(name: str) -> Column:

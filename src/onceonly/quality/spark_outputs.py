@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column as Column  # noqa: PLC0414  for those who see no PySpark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -168,6 +169,11 @@ class ResolvedOutput:
     column: Column
 
     @property
+    def narrow(self) -> Column:
+        """As ``column``, but for bad rows only whether the row is one."""
+        return condition(self.spec.where) if self.spec.name == BAD else self.column
+
+    @property
     def summed(self) -> digest.Summed:
         """Sums for its digest."""
         name = self.spec.name
@@ -278,6 +284,14 @@ class Checking(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Forecast:
+    """Whether rows of a run's next batch may be bad: some of the last one were. ``parts`` are the outputs' columns."""
+
+    parts: StructType
+    bad: bool = False
+
+
 # Makes the batch of an epoch whose good rows go through windows. They are a room above this one.
 Windowing = Callable[["DividedBatch", Bound, Clock | None, Notes], Paned]
 
@@ -294,18 +308,35 @@ class DividedBatch(SparkBatch):
         without: Callable[[Trim], DataFrame] | None = None,
         *,
         checking: Checking | None = None,
+        forecast: Forecast | None = None,
     ) -> None:
         super().__init__(rows, estimate, leave_out, without)
-        self._checking = checking
+        self._checking, self._forecast = checking, forecast
         self.windowing: Windowing | None = None
         self._divide(rows, outputs)
 
     def _divide(self, rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> None:
-        self._rows, self._outputs = rows, tuple(outputs)
-        self._df = rows.select("*", *[output.column for output in self._outputs])
-        self._schema = _named(frames.arrow_schema(self._df), self._outputs)
+        self._rows, self._outputs, self._planned = rows, tuple(outputs), None
+        self._schema = pa.schema([*frames.arrow_schema(rows), *map(_named, outputs)])
         self._digest = None
         self._values: Callable[[], Mapping[str, Any]] = dict
+
+    @property
+    def _df(self) -> DataFrame:
+        """The rows with a column for each output. Spark analyses them once they are asked for."""
+        if self._planned is None:
+            self._planned = self._rows.select("*", *[output.column for output in self._outputs])
+        return self._planned
+
+    @_df.setter
+    def _df(self, rows: DataFrame) -> None:
+        self._planned = rows
+
+    @property
+    def _columns(self) -> StructType:
+        """Spark's types of the rows with a column for each output."""
+        forecast = self._forecast
+        return StructType([*self._rows.schema, *forecast.parts]) if forecast else self._df.schema
 
     def _like(self, rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> Self:
         batch = copy(self)
@@ -327,7 +358,7 @@ class DividedBatch(SparkBatch):
     def checked_in_files(self) -> bool:
         """Whether Spark can read its rows again in files only: from memory some column would be of another type."""
         read_again = self._checking is not None or self.windowing is not None
-        return read_again and not _comes_back(self._df.schema)
+        return read_again and not _comes_back(self._columns)
 
     def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> Paned:
         """Window the good rows, once they are staged. See ``protocol.batch.Bindable``.
@@ -363,18 +394,46 @@ class DividedBatch(SparkBatch):
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Yield wide rows as they arrive. Digest and outputs exist after the last one. Raises as the base class."""
-        counted = tally(self._df.schema, self._leave_out, self._summed) if self._few else None
+        counted = tally(self._columns, self._leave_out, self._summed) if self._few else None
         if counted is None:
             return (frames.cast(batch, self._schema) for batch in self._brought(self.dataframe))
         return self._counted(counted)
 
     def _counted(self, counted: Tally) -> Iterator[pa.RecordBatch]:
         self._digest, self._values = None, dict
-        for batch in self._brought(self._computed()):
+        for batch in self._wide():
             counted.add(batch)
             yield frames.cast(batch, self._schema)
         self._digest = lambda: digest.from_metrics(counted.values, self._leave_out)
         self._values = lambda: counted.values
+
+    def _wide(self) -> Iterator[pa.RecordBatch]:
+        """Yield few wide rows.
+
+        To plan the structure of bad rows takes as long as to run a small batch. As long as none is expected, Spark
+        computes whether a row is bad, and the structure for pieces that have such a row.
+        """
+        at, forecast = self._schema.get_field_index(column_of(BAD)), self._forecast
+        if forecast is None or at < 0:
+            yield from self._brought(self._df)
+        elif forecast.bad:
+            forecast.bad = False
+            for piece in self._brought(self._df):
+                forecast.bad |= piece.column(at).null_count < piece.num_rows
+                yield piece
+        else:
+            for piece in self._brought(self._rows.select("*", *[output.narrow for output in self._outputs])):
+                is_bad: Any = piece.column(at)
+                if is_bad.true_count:
+                    forecast.bad = True
+                    yield from self._brought(self._widened(piece))
+                else:
+                    none_bad = pa.nulls(piece.num_rows, frames.in_arrow(self._columns).field(at).type)
+                    yield piece.set_column(at, column_of(BAD), none_bad)
+
+    def _widened(self, piece: pa.RecordBatch) -> DataFrame:
+        own = frames.cast(piece.select(range(len(self._rows.columns))), frames.arrow_schema(self._rows))
+        return _widen(frames.of_arrow(self.session, pa.Table.from_batches([own])), self._outputs)
 
     def _computed(self) -> DataFrame:
         """Return the wide rows of a new attempt."""
@@ -392,6 +451,24 @@ class DividedBatch(SparkBatch):
     def trimmed(self, trim: Trim) -> Self:
         """Return the batch without the rows that a trim leaves out, with its outputs."""
         return self._like(super().trimmed(trim)._df, self._outputs)
+
+
+def _widen(rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> DataFrame:
+    return rows.coalesce(1).select("*", *[output.column for output in outputs])
+
+
+def forecast(rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> Forecast | None:
+    """Expect no bad row, where those of a batch can be computed from its rows in Arrow form alone. Otherwise ``None``.
+
+    What they cannot be computed from is hidden with the rows, as a file's ``_metadata``, or is of another type there.
+    """
+    if not _comes_back(rows.schema):
+        return None
+    try:
+        wide = _widen(frames.of_arrow(rows.sparkSession, frames.arrow_schema(rows).empty_table()), outputs).schema
+    except AnalysisException:
+        return None
+    return Forecast(StructType(wide.fields[len(rows.columns) :]))
 
 
 def _comes_back(columns: StructType) -> bool:
@@ -415,9 +492,6 @@ def widened(narrow: int, outputs: Sequence[ResolvedOutput]) -> int:
     return narrow + 2 * narrow * aside + sum(schema_width(output.columns, TEXT_BYTES) for output in outputs)
 
 
-def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
-    """Mark each part of an output in the schema of wide rows with the type that it represents."""
-    for output in outputs:
-        at = schema.get_field_index(column_of(output.spec.name))
-        schema = schema.set(at, pa.field(column_of(output.spec.name), pa.struct(list(output.columns))))
-    return schema
+def _named(output: ResolvedOutput) -> pa.Field[Any]:
+    """Return its column in the schema of wide rows, each part with a mark on the type that it represents."""
+    return pa.field(column_of(output.spec.name), pa.struct(list(output.columns)))

@@ -28,7 +28,7 @@ class RowLimit:
     def sql(self, clock_ms: int) -> str:
         """The condition in Spark SQL. A row without a time meets it."""
         time = quote(self.column)
-        return f"{time} IS NULL OR unix_millis({time}) <= {clock_ms + self.ahead}L"
+        return f"{time} IS NULL OR unix_millis({time}) <= {digest.of_batch(clock_ms + self.ahead, time)}"
 
     @property
     def words(self) -> str:
@@ -45,7 +45,7 @@ def metrics(clock: Clock) -> tuple[Column, ...]:
 
     time, converter = _read(clock.column, clock.unit)
     # A literal of the column's own type would not hold every number that may be noted.
-    late = "false" if clock.horizon is None else f"{converter}({time}) < {clock.horizon}L"
+    late = "false" if clock.horizon is None else f"{converter}({time}) < {digest.of_batch(clock.horizon, time)}"
     # As text: each call into the JVM that an expression is built by costs a small epoch a tenth of a millisecond.
     return tuple(f.expr(text) for text in _aggregates(time, converter, late))
 

@@ -19,7 +19,7 @@ from onceonly.protocol.batch import Bound
 from onceonly.protocol.row_times import RowTimes
 from onceonly.quality.spark_outputs import beyond_a_row
 from onceonly.spark import expression_check, frames
-from onceonly.spark.digest import quote
+from onceonly.spark.digest import of_batch, quote
 from onceonly.windows import late_rows, spark_groups
 from onceonly.windows.epoch_step import EpochAggregates
 from onceonly.windows.rules.assigners import wrong
@@ -103,7 +103,7 @@ class Action:
 
     def _time(self) -> str:
         panes = self.definition.panes
-        moment = self._moment(panes.time) if self._stamp is None else f"{self._stamp}L"
+        moment = self._moment(panes.time) if self._stamp is None else of_batch(self._stamp, quote(self.rows.columns[0]))
         if panes.bounds:
             start, end = map(self._moment, panes.bounds)
             moment = f"IF({moment} >= {start} AND {moment} < {end}, {moment}, NULL)"
@@ -191,11 +191,11 @@ class Action:
             spark_groups.MARKS: marks,
             spark_groups.FIRST: f"min({time})",
             spark_groups.LAST: f"max({time})",
-            spark_groups.LATE: "0L" if self.horizon is None else f"count_if({time} < {self.horizon}L)",
+            spark_groups.LATE: "0L" if self.horizon is None else f"count_if({time} < {of_batch(self.horizon, time)})",
         }
         if self.keeps_late:
             before = spark_groups.late_before(self.definition, self.to.noted_before)
-            closed = "" if before is None else f" OR {time} < {before}L"
+            closed = "" if before is None else f" OR {time} < {of_batch(before, time)}"
             aggregates[spark_groups.ROW] = (
                 f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(spark_groups.ROW)} END)"
             )
