@@ -211,9 +211,12 @@ def _text(value: object) -> str:
 # spelling (sorted keys, no blanks) that is hashed and compared.
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def canonical(value: object) -> str:
     """Spell a JSON value in its one canonical form."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _CANONICAL.encode(value)
 
 
 def _canonical_offset(text: str | None) -> str | None:

@@ -80,8 +80,8 @@ MUTANTS = {
         "triggers.united(self._is.trigger, fresh, self._at.clock, passed=union_key.end <= self._before)", "None"
     ),
     "a window that changed closes without a result": Mutant(
-        "if window.fresh:\n                    self._emit(_CLOSES",
-        "if False:\n                    self._emit(_CLOSES",
+        "if window.fresh:\n                self._emit(_CLOSES",
+        "if False:\n                self._emit(_CLOSES",
     ),
     "timers after rows": Mutant(
         "work.ticks()\n    dropped = work.takes(partials)", "dropped = work.takes(partials)\n    work.ticks()"
@@ -90,18 +90,18 @@ MUTANTS = {
         "dropped = work.takes(partials)\n    work.passes()", "work.passes()\n    dropped = work.takes(partials)"
     ),
     "a row is late by what its own epoch notes": Mutant(
-        "complete_until = moment.noted_before", "complete_until = moment.complete_until"
+        "definition.closed_end(moment.noted_before)", "definition.closed_end(moment.complete_until)"
     ),
     "a row is dropped one instant late": Mutant(
-        "(partial.window_key.end) <= complete_until", "(partial.window_key.end) < complete_until"
+        "if partial.window_key.end > closed_end", "if partial.window_key.end >= closed_end"
     ),
     "a window is passed one instant late": Mutant(
         "< window.window_key.end <= self._now", "< window.window_key.end < self._now"
     ),
     "a window closes one instant late": Mutant(
-        "if self._is.closes(window_key.end) <= self._now", "if self._is.closes(window_key.end) < self._now"
+        "if window.window_key.end <= closed_end", "if window.window_key.end < closed_end"
     ),
-    "a window that begins late waits to be on time": Mutant("if window_key.end <= self._before:", "if False:"),
+    "a window that begins late waits to be on time": Mutant("if partial.window_key.end <= self._before:", "if False:"),
     "an early result has the instant of its epoch": Mutant(
         "self._emit(_TICKS, window, due)", "self._emit(_TICKS, window, self._at.clock)"
     ),

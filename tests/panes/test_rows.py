@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +17,7 @@ from tests.panes.making import COLUMNS, Pipeline, made, refused, said
 
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.windows import Aggregate, AtCount, AtWatermark, Count, Global, Max, Sessions, Sum, Tumbling, Windows
-from onceonly.windows.epoch_step import union
+from onceonly.windows.epoch_step import collector_paused, union
 from onceonly.windows.rules.spec import SENT, define
 from onceonly.windows.rules.state import (
     BUCKETS,
@@ -268,3 +270,17 @@ def test_late_rows_whose_columns_are_never_null_lie_in_a_file_beside_rows_that_l
         {"onceonly windows": {"total": 3}, "onceonly late": None},
         {"onceonly windows": None, "onceonly late": {"at": 1, "inner": {"at": 2}}},
     ]
+
+
+def test_the_collector_is_as_it_was_after_a_step_and_after_one_that_failed() -> None:
+    with collector_paused(), suppress(ValueError), collector_paused():
+        assert not gc.isenabled()
+        raise ValueError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

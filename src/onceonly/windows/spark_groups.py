@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from onceonly.protocol.row_times import RowTimes
 from onceonly.spark.digest import quote
 from onceonly.windows import late_rows
+from onceonly.windows.epoch_step import collector_paused
 from onceonly.windows.rules import json_values
 from onceonly.windows.rules.assigners import DAY, Custom, Global, Sessions, Sliding, Span, Tumbling, Window, wrong
 from onceonly.windows.rules.json_values import Json, as_json
@@ -197,6 +198,7 @@ class Groups:
         self.rows = 0
         self.times = RowTimes()
 
+    @collector_paused()
     def join(self, piece: pa.RecordBatch) -> None:
         """Add a piece."""
         firsts, lasts, rows = (cells(piece.column(name)) for name in (FIRST, LAST, ROWS))
@@ -206,7 +208,8 @@ class Groups:
         columns = side_by_side(keys, len(rows)), self._read(piece), own_windows(self._is.panes, piece), measures
         for key, values, own, measure in zip(*columns, strict=True):
             if measure[2] is not None:
-                self._slices.setdefault(key, []).append(Partial(WindowKey("", *own), values, *measure))
+                window_key = WindowKey("", *own) if self._is.panes.bounds else _NOWHERE
+                self._slices.setdefault(key, []).append(Partial(window_key, values, *measure))
 
     def late(self, piece: pa.RecordBatch) -> late_rows.RowGroup:
         """Return the groups of a piece with rows that may be late."""
@@ -218,11 +221,11 @@ class Groups:
         ]
         return late_rows.RowGroup(spans, own.take(pa.array(at, pa.int64())))
 
+    @collector_paused()
     def partials(self) -> list[Partial]:
-        """Return one partial result for each window."""
-        return [
-            window for key, slices in self._slices.items() for window in self._windows(key_text(self._is, key), slices)
-        ]
+        """Return one partial result for each window, and forget the groups."""
+        left = self._slices
+        return [window for key in [*left] for window in self._windows(key_text(self._is, key), left.pop(key))]
 
     def _spans(self, first: int, last: int, own: Span) -> list[Span]:
         return [(first, self._is.spans(last)[0][1])] if self._is.sessions else self._is.spans(first, own)
@@ -240,7 +243,7 @@ class Groups:
                 sum_, begin, end = slices[first], first, first + 1
             if behind > end:
                 sum_, end = joined(self._is, _NOWHERE, [sum_, *slices[end:behind]]), behind
-            yield sum_._replace(window_key=WindowKey(key, *span))
+            yield Partial(WindowKey(key, *span), *sum_[1:])
 
     def _read(self, piece: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
         each: list[list[Any]] = []

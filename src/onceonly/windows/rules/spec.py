@@ -15,6 +15,7 @@ from typing import Literal
 from onceonly.errors import nearest, refuse
 from onceonly.windows.rules import json_values, triggers
 from onceonly.windows.rules.assigners import (
+    LEAST,
     Custom,
     Global,
     Sessions,
@@ -266,6 +267,12 @@ class Definition:
     def closes(self, end: int) -> int:
         """Return the noted time at which a window closes."""
         return min(end + self.lateness, END)
+
+    def closed_end(self, complete_until: int | None) -> int:
+        """Return the latest end of windows that a noted time closes."""
+        if complete_until is None:
+            return LEAST
+        return END if complete_until >= END else complete_until - self.lateness
 
     @cached_property
     def meaning(self) -> str:

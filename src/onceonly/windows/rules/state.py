@@ -80,9 +80,9 @@ class WindowOutput(NamedTuple):
     values: list[Json]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenWindowState:
-    """The state of an open window.
+    """The state of an open window. Nobody changes it: to enforce that would take most of the time to make one.
 
     Attributes:
         values: partial results of all rows, or of those since the last result if results are discarded.

@@ -35,14 +35,14 @@ from onceonly_checkpoints.model import canonical
 
 def state_request(definition: Definition, moment: EpochClock, partials: Sequence[Partial]) -> StateWanted:
     """Return the state that an epoch must read: all windows of a key if windows merge. It may get more."""
-    window_keys = [partial.window_key for partial in partials if not _late(definition, moment, partial)]
+    window_keys = [partial.window_key for partial in _timely(definition, moment, partials)]
     places = () if definition.sessions else tuple(window_keys)
     keys = tuple(dict.fromkeys(window_key.key for window_key in window_keys)) if definition.sessions else ()
     return StateWanted(places, keys, moment.clock, moment.complete_until)
 
 
 def step(
-    definition: Definition, moment: EpochClock, held: Sequence[OpenWindowState], partials: Sequence[Partial]
+    definition: Definition, moment: EpochClock, held: Iterable[OpenWindowState], partials: Sequence[Partial]
 ) -> Stepped:
     """Step the windows by an epoch. The order of ``held`` and ``partials`` does not matter.
 
@@ -57,9 +57,10 @@ def step(
     return Stepped(tuple(work.numbered()), *work.left(), dropped)
 
 
-def _late(definition: Definition, moment: EpochClock, partial: Partial) -> bool:
-    complete_until = moment.noted_before
-    return complete_until is not None and definition.closes(partial.window_key.end) <= complete_until
+def _timely(definition: Definition, moment: EpochClock, partials: Sequence[Partial]) -> list[Partial]:
+    """Return partial results of windows that no epoch before closed."""
+    closed_end = definition.closed_end(moment.noted_before)
+    return [partial for partial in partials if partial.window_key.end > closed_end]
 
 
 _TICKS, _TAKES, _PASSES, _CLOSES = range(4)
@@ -118,12 +119,14 @@ class _Epoch:
 
     def takes(self, partials: Sequence[Partial]) -> int:
         """Join the rows, after windows that merge have merged. Return how many came too late."""
-        timely = [candidate for candidate in partials if not _late(self._is, self._at, candidate)]
+        timely = _timely(self._is, self._at, partials)
         if self._is.sessions:
             timely = self._united(timely)
         for partial in timely:
-            window = self._open.get(partial.window_key) or self._begun(partial.window_key)
-            window.values = _merged(self._is, window.values, partial.values)
+            if window := self._open.get(partial.window_key):
+                window.values = _merged(self._is, window.values, partial.values)
+            else:
+                window = self._begun(partial)
             window.fresh += partial.rows
             window.changed = True
             if self._fires(window, Rows(partial.rows, partial.marks, self._at.clock)):
@@ -140,18 +143,18 @@ class _Epoch:
 
     def closes(self) -> None:
         """Remove windows that take no rows any more, with a last result if one is due."""
-        for window_key, window in list(self._open.items()):
-            if self._is.closes(window_key.end) <= self._now:
-                if window.fresh:
-                    self._emit(_CLOSES, window, self._at.clock)
-                del self._open[window_key]
-                self._closed.add(window_key)
+        closed_end = self._is.closed_end(self._now)
+        for window in [window for window in self._open.values() if window.window_key.end <= closed_end]:
+            if window.fresh:
+                self._emit(_CLOSES, window, self._at.clock)
+            del self._open[window.window_key]
+            self._closed.add(window.window_key)
 
     # ---- windows
 
-    def _begun(self, window_key: WindowKey) -> _Open:
-        window = self._open[window_key] = _Open(window_key, (None,) * len(self._is.folds))
-        if window_key.end <= self._before:
+    def _begun(self, partial: Partial) -> _Open:
+        window = self._open[partial.window_key] = _Open(partial.window_key, partial.values)
+        if partial.window_key.end <= self._before:
             self._fires(window, Passed())  # it is late from its beginning: its result on time was due before
         return window
 
