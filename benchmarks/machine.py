@@ -21,7 +21,7 @@ def describe(dsn: str, java: str | None) -> dict[str, Any]:
         postgres = connection.info.server_version
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "cpu": _cpu(),
+        "cpu": cpu(),
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
@@ -33,7 +33,8 @@ def describe(dsn: str, java: str | None) -> dict[str, Any]:
     }
 
 
-def _cpu() -> str:
+def cpu() -> str:
+    """The name of the processor."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
