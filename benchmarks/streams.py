@@ -46,6 +46,9 @@ def builder(app: str = "benchmarks") -> Any:
         options[name] = os.pathsep.join((options[name], str(postgres_jdbc_jar())))
     options |= {
         "spark.driver.memory": "2g",
+        # As a driver has that runs for days. Between two short runs Java gives most of a heap back, and a run pays for
+        # asking for it again.
+        "spark.driver.extraJavaOptions": "-Xms2g",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.numRecentProgressUpdates": _PROGRESS,
     }

@@ -30,9 +30,11 @@ _USUAL: Mapping[str, str] = {
     "batch.size": "524288",
     "buffer.memory": "67108864",
     "linger.ms": "20",
+    "retry.backoff.ms": "10",
     "max.request.size": "1048576",
 }
-"""What a user may overrule: the client's own defaults send small batches."""
+"""What a user may overrule. The client's own defaults send small batches. A producer that resumes a transaction does
+not know its coordinator, which the client takes for a failure: it would sleep 100 ms before its first batch."""
 
 _LOADED: dict[str, _Jar] = {}
 """By Spark's id of the application."""
