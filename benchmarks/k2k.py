@@ -1,4 +1,4 @@
-"""From topic to topic, a commit each second or sooner: ours and Flink exactly once, Spark's own sink at least once.
+"""From topic to topic with a commit each second or so: ours and Flink exactly once, Spark's own sink at least once.
 
 ``python -m benchmarks.k2k`` prints a table and writes it to ``results/k2k.md``. Each peer is a process of its own that
 has started before its time begins. A watcher asks the broker every 60 ms how many records readers of committed records
@@ -79,7 +79,7 @@ def main() -> int:
         return by_spark(*asked.peer)
     peers = [name for name in PEERS if asked.only in name]
     with ExitStack() as stack:
-        # Both of them load what is slow to load: a child that copies does not.
+        # Here, as a child that copies needs none.
         from onceonly_lab.servers.kafka import EmbeddedKafka
 
         root = Path(tempfile.mkdtemp(prefix="onceonly-k2k-"))
@@ -303,7 +303,7 @@ def _seconds(run: Copied) -> float:
 
 _BY, _WHERE = "By `python -m benchmarks.k2k`", "The broker is on the same machine."
 
-_ABOUT = f"""- Two tasks. Flink commits each second, Spark each {MOST_ROWS:,} records, which takes it less.
+_ABOUT = f"""- Two tasks. Flink commits each second, Spark each {MOST_ROWS:,} records (second half: how often).
 - Seconds: from the start of the job in a process that has started until readers of committed records see all; medians
   over the rounds, ratios within a round. Peers took turns in rotating order, after a round that is not counted.
 - Longest wait: without a record that became visible. Records are counted by key after each run: none missing or twice

@@ -155,6 +155,19 @@ def test_bad_rows_that_need_more_than_the_columns_are_always_planned(spark: Spar
     assert forecast(rows, resolved(rows, replace(bad, select=("id AS row", "'' AS reasons")))) is not None
 
 
+def test_ids_have_a_time_that_is_never_null_and_compiled_for_no_batch(rows: DataFrame, spark: SparkSession) -> None:
+    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount  # type: ignore[union-attr]
+    repeats = DedupeConfig(("text",), "a", lambda as_of: lambda ids: iter(()))
+    spec = repeats.output_spec("orders", rows)
+    assert {column.name: column.nullable for column in spec.of(rows).schema} == {"id": True, "at": False}
+    counts, wanted = [], rows.count()
+    for clock_ms in range(1, 5):
+        selected = rows.select(repeats.clock(clock_ms)).where(f"unix_millis(at) = {digest.of_batch(clock_ms, 'text')}")
+        assert selected.count() == wanted
+        counts.append(compiled())
+    assert counts[1:] == [counts[0]] * 3
+
+
 def taken(batch: DividedBatch) -> tuple[OutputDigest, ...]:
     _ = list(batch.arrow())
     return batch.outputs()

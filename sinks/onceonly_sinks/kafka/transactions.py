@@ -72,10 +72,10 @@ class Transaction:
 
     def take_statistics(self) -> float:
         """Take the client's statistics. Returns seconds until the next, 0 once other calls take them."""
-        held = self._held[:]
-        if self._begun is not None or not held:
+        producers = self._held[:]
+        if self._begun is not None or not producers:
             return 0
-        held[0].poll(0)
+        producers[0].poll(0)
         return _SLICE if self._ids else _STATISTICS_MS / 1000
 
     def ids(self) -> tuple[int, int]:

@@ -161,8 +161,8 @@ class DedupeConfig:
             raise expression_check.unread(self._what, pipeline, rows, error) from error
 
     def clock(self, clock_ms: int) -> Column:
-        """Return the time of the ids of an epoch."""
-        return f.expr(f"timestamp_millis({digest.of_batch(clock_ms, f'({self.key[0]})')})").alias(AT)
+        """Return the time of the ids of an epoch, never null: a table of them may demand that."""
+        return f.expr(f"timestamp_millis(coalesce({digest.of_batch(clock_ms, f'({self.key[0]})')}, 0L))").alias(AT)
 
     @property
     def _what(self) -> str:

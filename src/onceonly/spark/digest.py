@@ -170,13 +170,13 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def of_batch(number: int, beside: str) -> str:
-    """Spell a number that is another in each batch, without a plan of its own for each. ``beside`` is SQL on a row.
+def of_batch(number: int, column: str) -> str:
+    """Spell a number that is another in each batch, without a plan of its own for each. ``column`` is any SQL on a row.
 
     Spark compiles a number into its code, and Java warms up each such code anew: 0.1 to 0.2 s of a batch. An array is
     handed over. With a place in it that no row changes, its number would be compiled after all.
     """
-    return f"get(array({number}L, {number}L), IF({beside} IS NULL, 1, 0))"
+    return f"get(array({number}L, {number}L), IF({column} IS NULL, 1, 0))"
 
 
 def behind_bracket(text: str, at: int) -> int:
