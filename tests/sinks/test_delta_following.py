@@ -74,6 +74,38 @@ def test_a_reader_that_looks_again_lists_no_folder_and_opens_no_old_file(path: P
     assert min(opened) >= head - 17, sorted(opened)
 
 
+def test_a_first_look_and_each_further_one_need_neither_a_listing_nor_what_only_deltalake_reads(path: Path) -> None:
+    web = Writer("web", DeltaSink(path))
+    for noted in range(1, 31):
+        web.write(noted, noted=noted)
+    checkpoints = list((path / "_delta_log").glob("*.checkpoint.parquet"))
+    assert checkpoints
+    with TimeReader("web", DeltaSink(path)) as reader, TOUCHED.noticed() as seen:
+        held = [file.read_bytes() for file in checkpoints]
+        for file in checkpoints:
+            file.write_bytes(b"no checkpoint")
+        assert reader.time_window().lower == 30
+        assert "listed" not in seen
+        for file, content in zip(checkpoints, held, strict=True):
+            file.write_bytes(content)
+        web.write(31, noted=31)
+        seen.clear()
+        assert reader.time_window().lower == 31
+    assert "listed" not in seen
+
+
+@pytest.mark.parametrize("last", ["", "{}", '{"version":', '{"version":900,"size":3}', '{"size":3,"version":2}'])
+def test_the_newest_version_is_found_whatever_the_last_checkpoint_is_said_to_be(path: Path, last: str) -> None:
+    for number in range(15):
+        write_deltalake(path, rows_at([number]), mode="append")
+    named = path / "_delta_log" / "_last_checkpoint"
+    named.write_text(last)
+    assert followed(path).head() == 14
+    for version in range(5):
+        file_of(path, version).unlink()
+    assert followed(path).head() == 14
+
+
 def test_versions_that_came_since_are_found_and_none_is_lost_below_one_that_was_cleaned_away(path: Path) -> None:
     for number in range(4):
         write_deltalake(path, rows_at([number]), mode="append")
@@ -91,6 +123,22 @@ def test_a_table_that_is_not_there_has_no_version_and_one_that_is_made_then_has(
     assert (found.head(), versions(found), found.writers()) == (-1, [], [])
     write_deltalake(path, rows_at([1]))
     assert (found.head(), versions(found)) == (0, [0])
+
+
+def test_a_table_that_was_made_anew_by_the_same_writer_is_another_one(path: Path) -> None:
+    def write() -> None:
+        web = Writer("web", DeltaSink(path))
+        for noted in range(1, 6):
+            web.write(noted, noted=noted)
+
+    write()
+    reader = DeltaSink(path)
+    reader.open("web")
+    *_, (_, newest) = reader.history()
+    assert reader.external_changes(newest) == ()
+    shutil.rmtree(path)
+    write()
+    assert "recreated" in [disturbance.kind for disturbance in reader.external_changes(newest)]
 
 
 @pytest.mark.parametrize("epochs", [1, 9], ids=["of fewer versions", "of more versions"])

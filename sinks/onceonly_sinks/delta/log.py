@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -288,7 +289,14 @@ class DeltaLog:
 
     def head(self) -> int:
         """The newest version. -1 if there is none."""
-        return max(self.versions(), default=-1)
+        checkpoint = re.search(r'"version":\s*(\d+)', self._files.read("_last_checkpoint") or "")
+        head = int(checkpoint[1]) if checkpoint else -1
+        if self.text(head) is None:
+            return max(self.versions(), default=-1)
+        # A version follows the one before it, in every log: so one that is missing is the end.
+        while self.text(head + 1) is not None:
+            head += 1
+        return head
 
 
 # ---- Cache the entries of a Delta log between looks.
@@ -317,7 +325,6 @@ class CachedLog:
             self._writers.clear()
             self._head = self._log.head()
             self._head_fingerprint = self.fingerprint(self._head)
-        # A version follows the one before it, in every log: so one that is missing is the end.
         while (fingerprint := self.fingerprint(self._head + 1)) is not None:
             self._head, self._head_fingerprint = self._head + 1, fingerprint
         return self._head

@@ -97,7 +97,7 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
 
 def absent(table: Table) -> list[str]:
     """Data files of the newest version that are missing, so that no reader gets their rows."""
-    return [] if table.refreshed() is None else table.absent(table.paths)
+    return [] if table.reopen() is None else table.absent(table.paths)
 
 
 def recount(table: Table) -> Mapping[int, int] | None:
@@ -230,20 +230,22 @@ def changes_of(table: Table) -> list[Change]:
 
 def disturbances(table: Table, since: Receipt | None, allowed: ChangePolicy) -> tuple[ExternalChange, ...]:
     """Changes by other writers since a receipt, or since the log's start. ``allowed`` marks permitted ones."""
-    handle = table.refreshed()
     judged, held = (_coordinate(since, "read"), _coordinate(since, "version")) if since else (-1, -1)
     versions = range(judged + 1, table.followed.head() + 1)
     entries = [entry for version in versions if (entry := table.log.entry(version)) is not None]
-    old_identity, now = since.identity if since else "", "" if handle is None else table.identity
+    old_identity = since.identity if since else ""
     changes = loginspect.disturbances(entries, old_identity, held, allowed, partial(restored_to, table.log))
-    if old_identity and old_identity != now and all(change.kind != "recreated" for change in changes):
-        return (
-            *changes,
-            ExternalChange(
-                "recreated", f"table id {now}" if now else "there is no table", fatal=True, at=table.followed.head()
-            ),
-        )
-    return changes
+    if not since or not old_identity or any(change.kind == "recreated" for change in changes):
+        return changes
+    # A log that still has the epoch is that of its table, and the table is not opened to ask.
+    entry = table.log.entry(held)
+    if entry and entry.note and entry.note.receipt(since.sink, held) == since:
+        return changes
+    now = "" if table.reopen() is None else table.identity
+    if old_identity == now:
+        return changes
+    detail = f"table id {now}" if now else "there is no table"
+    return (*changes, ExternalChange("recreated", detail, fatal=True, at=table.followed.head()))
 
 
 def _coordinate(receipt: Receipt, name: str) -> int:

@@ -258,7 +258,7 @@ def dataset(table: Table, handle: DeltaTable) -> Any:
 
 def newest_rows(table: Table) -> Any | None:
     """The rows of the newest version. ``None`` before the first batch. Raises as :func:`dataset`."""
-    handle = table.refreshed()
+    handle = table.current()
     return None if handle is None or is_placeholder(table.columns) else dataset(table, handle)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,8 +22,8 @@ from onceonly_checkpoints.storage import file_in_the_way, half_url, is_local
 from onceonly_sinks.delta import log
 from onceonly_sinks.delta.columns import Column, columns_of
 from onceonly_sinks.delta.ladder import ChangePolicy
-from onceonly_sinks.delta.log import LOG, CachedLog, DeltaLog, LogEntry
-from onceonly_sinks.delta.marker import Note, unpack
+from onceonly_sinks.delta.log import LOG, NEWEST, CachedLog, DeltaLog, LogEntry
+from onceonly_sinks.delta.marker import Note, pack, unpack
 
 # ---- Reads what another application (Delta's ``txnAppId``) last wrote to a table, and what became of that since.
 
@@ -164,7 +165,6 @@ class Table:
         self.followed = CachedLog(self.log)
         self.without_int96: set[str] = set()
         self._handle: DeltaTable | None = None
-        self._opened_on: tuple[int, str | None] = (-1, None)
 
     @property
     def is_local(self) -> bool:
@@ -227,30 +227,6 @@ class Table:
             self._handle.update_incremental()
         return self._handle
 
-    def refreshed(self) -> DeltaTable | None:
-        """The kept handle at the newest version, or a new handle if the log was replaced. ``None`` without a table.
-
-        For readers, which open nothing else. An updated handle would not notice that a table was recreated.
-        """
-        head = self.followed.head()
-        # Read before the handle is: of a log that is replaced in between, the hash is the old one's, and is not found.
-        fingerprint = self.followed.fingerprint(head)
-        version, old_fingerprint = self._opened_on
-        if self._handle is None or old_fingerprint is None or self.followed.fingerprint(version) != old_fingerprint:
-            handle = self.reopen()
-        else:
-            handle = self._moved_on(head)
-        self._opened_on = (head, fingerprint) if handle is not None and handle.version() == head else (-1, None)
-        return handle
-
-    def _moved_on(self, head: int) -> DeltaTable | None:
-        try:
-            if self.handle.version() < head:
-                self.handle.update_incremental()
-        except (DeltaError, FileNotFoundError):
-            return self.reopen()
-        return self.handle
-
     @property
     def handle(self) -> DeltaTable:
         """The kept handle, without an update."""
@@ -284,6 +260,17 @@ class Table:
         except (DeltaError, FileNotFoundError):
             # The handle reads log files late; somebody cleaned them up, or dropped the table.
             return self.state_of(self.reopen())
+
+    def glimpse(self) -> TableState:
+        """As :meth:`look`, by the log's files alone where one of the newest has an epoch of ours. For readers.
+
+        deltalake lists the log whenever a table has moved on, which takes longer the older the table is.
+        """
+        head = self.followed.head()
+        entry = next((entry for entry in islice(self.log.before(head), NEWEST) if entry.note), None)
+        if entry and entry.note and entry.note.epoch:
+            return TableState(head, pack(self.sink, *entry.note.packed), entry)
+        return self.look()
 
     # ---- what the table is
 
@@ -329,7 +316,7 @@ class Table:
 
     def count_rows(self) -> int | None:
         """Rows of the newest version. ``None`` if a file is gone, has no count, or may hide deleted rows."""
-        if self.refreshed() is None:
+        if self.reopen() is None:
             return 0
         if self.absent(self.paths):
             return None
