@@ -22,8 +22,9 @@ class Work:
     Attributes:
         options: Spark's, its master among them.
         folder: with the files in ``in``, the checkpoint and the ledger.
-        keyed: records have a key.
-        slow: each of these ids takes a second, in a task that has sent others before.
+        key: of a record, as SQL; empty for none.
+        slow: each of these ids takes a second: in a task that has sent others before, if no shuffle comes between.
+        pad: spaces behind each id, so that sending takes a while.
     """
 
     options: dict[str, str]
@@ -31,8 +32,9 @@ class Work:
     servers: str
     topic: str
     load: Literal["driver", "executors"] = "executors"
-    keyed: bool = True
+    key: str = "CAST(id AS STRING)"
     slow: tuple[int, ...] = ()
+    pad: int = 0
 
     @property
     def command(self) -> list[str]:
@@ -50,9 +52,9 @@ def run(work: Work) -> str:
     sink = KafkaSink(work.servers, work.topic, tuning=KafkaTuning(load=work.load))
     sleeps = "coalesce(nullif(java_method('java.lang.Thread', 'sleep', 1000L), 'null'), '')"
     slow = f"IF(id IN ({', '.join(map(str, work.slow or [-1]))}), {sleeps}, '')"
-    value = f"concat(CAST(id AS STRING), {slow})"
+    value = f"concat(CAST(id AS STRING), {slow}, repeat(' ', {work.pad}))"
     rows = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 2).parquet(f"{work.folder}/in")
-    shaped = rows.selectExpr(f"{value} AS value", *(["CAST(id AS STRING) AS key"] if work.keyed else []))
+    shaped = rows.selectExpr(f"{value} AS value", *([f"{work.key} AS key"] if work.key else []))
     query = (
         shaped.writeStream.queryName("tasks")
         .foreachBatch(exactly_once(sink))

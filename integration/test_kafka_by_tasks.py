@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from integration.jobs import Job
 from integration.processes import Drivers, was_killed
 from integration.servers import KafkaAddress
@@ -25,8 +25,10 @@ from tests.sinks.kafka_harness import messages
 from tests.sinks.kafka_writer import Writer
 
 from onceonly import exactly_once
+from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Batch, Estimate, Superseded
 from onceonly.spark.batch import SparkBatch
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink, KafkaTuning, executors
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -143,6 +145,16 @@ def test_what_only_the_driver_can_send_is_sent_by_it_or_refused_by_name(
     assert ids(any_kafka, topic) == [*range(200)]
 
 
+def test_an_epoch_for_which_spark_runs_no_task_is_one(spark: SparkSession, any_kafka: KafkaAddress) -> None:
+    topic = any_kafka.topic("tasks", partitions=PARTITIONS)
+    with writer(any_kafka, topic) as driver:
+        driver.write(batch(spark, range(10)))
+        receipt = driver.write(SparkBatch(spark.createDataFrame([], "key string, value string"), UNKNOWN))
+        assert (receipt.epoch, receipt.rows) == (2, 0)
+        driver.write(batch(spark, range(10, 20)))
+    assert ids(any_kafka, topic) == [*range(20)]
+
+
 # ---- faults, without a stream: the sink is called as the coordinator calls it
 
 
@@ -233,6 +245,68 @@ def test_what_a_task_sends_after_the_end_of_its_epoch_is_never_seen(
     assert [number for number in seen if number < 50_000] == [*range(100)]
     assert 69_000 not in seen
     until(lambda: len({*ends(any_kafka.servers, topic)}) == 1, "the end of every transaction")
+
+
+def test_a_late_task_of_an_older_epoch_has_no_part_in_a_newer_one(
+    spark: SparkSession, any_kafka: KafkaAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins when the tasks of the newer one send, in the same JVM, whose producer is not its own."""
+    topic = any_kafka.topic("tasks", partitions=PARTITIONS)
+    with writer(any_kafka, topic) as driver, ThreadPoolExecutor(1) as pool:
+        real, first = executors.send, []
+
+        def noted(destination: Any, state: Any, rows: Batch) -> int:
+            ids = state.transaction.ids()
+            monkeypatch.setattr(state.transaction, "ids", lambda: ids)
+            first.append((destination, state))
+            monkeypatch.setattr(executors, "send", real)
+            return real(destination, state, rows)
+
+        monkeypatch.setattr(executors, "send", noted)
+        driver.write(batch(spark, range(100)))
+        before = sent(any_kafka, topic)
+        filling = pool.submit(driver.prepare, slowly(spark, range(100, 20_100), 19_100, 6))
+        until(lambda: sent(any_kafka, topic) > before + 300, "the first rows")
+        with pytest.raises(KafkaException) as late:
+            real(*first[0], batch(spark, range(50_000, 50_100)))
+        assert late.value.args[0].code() == KafkaError.INVALID_PRODUCER_EPOCH
+        driver.commit(filling.result(60))
+    assert ids(any_kafka, topic) == [*range(20_100)]
+
+
+@pytest.mark.slow
+def test_tasks_that_take_longer_than_a_transaction_may_stay_open_are_refused_with_the_setting(
+    spark: SparkSession, any_kafka: KafkaAddress
+) -> None:
+    topic = any_kafka.topic("tasks", partitions=PARTITIONS)
+    options = {"kafka.transaction.timeout.ms": "1000"}
+    with Writer(any_kafka.servers, topic, 1, tuning=BY_TASKS, options=options) as driver:
+        with pytest.raises(OnceOnlyError) as caught:
+            # The brokers look for old transactions every ten seconds.
+            driver.write(slowly(spark, range(20_000), 19_000, 15))
+        assert caught.value.code == "E513"
+        assert "kafka.transaction.timeout.ms" in caught.value.remedy
+        driver.write(batch(spark, range(20_000)))
+    assert ids(any_kafka, topic) == [*range(20_000)]
+
+
+@pytest.mark.slow
+@pytest.mark.kill
+def test_a_broker_that_is_killed_while_tasks_send_loses_and_doubles_nothing(
+    spark: SparkSession, kafka: EmbeddedKafka
+) -> None:
+    """The tasks wait for it, as for a leader that moves: each producer sends what was not answered once more."""
+    topic = kafka.topic("tasks-killed", PARTITIONS)
+    address = KafkaAddress(kafka.servers)
+    with writer(address, topic) as driver, ThreadPoolExecutor(1) as pool:
+        for first in range(0, 60_000, 20_000):
+            before = sent(address, topic)
+            filling = pool.submit(driver.prepare, slowly(spark, range(first, first + 20_000), first + 19_000, 3))
+            until(lambda before=before: sent(address, topic) > before + 300, "the first rows")
+            kafka.kill()
+            kafka.start()
+            driver.commit(filling.result(120))
+    assert ids(address, topic) == [*range(60_000)]
 
 
 # ---- killed

@@ -19,7 +19,7 @@ JAR = ROOT / "sinks" / "onceonly_sinks" / "kafka" / "fill.jar"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def classes() -> Mapping[str, bytes]:
+def classes(sources: Path = SOURCES) -> Mapping[str, bytes]:
     """Compile for Java 8, on which the oldest line of Spark runs; the classes by their path in the jar."""
     javac = shutil.which(str(Path(java_program()).with_name("javac"))) or shutil.which("javac")
     if javac is None:
@@ -27,7 +27,7 @@ def classes() -> Mapping[str, bytes]:
     path = os.pathsep.join([f"{jar_of_pyspark('spark-sql_*.jar').parent}/*", *map(str, kafka_source_jars())])
     with tempfile.TemporaryDirectory() as folder:
         options = ["--release", "8", "-Xlint:-options", "-d", folder, "-cp", path]
-        subprocess.run([javac, *options, *map(str, sorted(SOURCES.rglob("*.java")))], check=True)
+        subprocess.run([javac, *options, *map(str, sorted(sources.rglob("*.java")))], check=True)
         return {str(found.relative_to(folder)): found.read_bytes() for found in sorted(Path(folder).rglob("*.class"))}
 
 
@@ -37,11 +37,16 @@ def packed() -> Mapping[str, bytes]:
         return {name: jar.read(name) for name in jar.namelist()}
 
 
-def main() -> int:
-    """Write the jar, the same to the byte for the same classes."""
-    with zipfile.ZipFile(JAR, "w", zipfile.ZIP_DEFLATED) as jar:
-        for name, content in classes().items():
+def pack(compiled: Mapping[str, bytes], place: Path) -> None:
+    """Write a jar, the same to the byte for the same classes."""
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as jar:
+        for name, content in compiled.items():
             jar.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
+
+
+def main() -> int:
+    """Compile and pack."""
+    pack(classes(), JAR)
     print(f"{JAR.relative_to(ROOT)}: {JAR.stat().st_size} bytes")
     return 0
 

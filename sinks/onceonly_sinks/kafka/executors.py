@@ -103,7 +103,7 @@ def send(destination: Destination, state: SinkState, batch: Batch) -> int:
     shaped: Any = _shaped(rows) if together else _placed(session, _shaped(rows), partitions)
     # As a text: the end of an iterator is an exception of the JVM, which costs PySpark more than the whole list.
     listed = str(shaped._jdf.mapPartitions(fill, encoder).collectAsList().toString())
-    answers = [answer.partition(" ") for answer in listed.strip("[]").split(", ")]
+    answers = [answer.partition(" ") for answer in listed.strip("[]").split(", ") if answer]
     for said, _, code in answers:
         if said == "KAFKA":
             raise KafkaException(KafkaError(int(code)))
@@ -145,7 +145,8 @@ def _placed(session: SparkSession, rows: DataFrame, partitions: int) -> DataFram
     tasks = min(partitions, int(session.conf.get("spark.sql.shuffle.partitions") or partitions))
     place = _made(session, _PLACE, partitions)
     key: Any = f.col("key")
-    placed = rows.withColumn("partition", type(key)(place.of(key._jc)))
+    value: Any = f.col("value")
+    placed = rows.withColumn("partition", type(key)(place.of(key._jc, value._jc)))
     slots = f.array(*(f.lit(slot) for slot in place.slots(tasks)))
     return placed.repartition(tasks, f.element_at(slots, f.col("partition") + 1))
 

@@ -2,13 +2,13 @@ package onceonly.kafka;
 
 import org.apache.kafka.common.utils.Utils;
 import org.apache.spark.sql.Column;
-import org.apache.spark.sql.api.java.UDF1;
+import org.apache.spark.sql.api.java.UDF2;
 import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
-/** Gives a key the partition that Kafka's own partitioner gives it, and null the first. */
-public final class Place implements UDF1<byte[], Integer> {
+/** Gives a key the partition that Kafka's own partitioner gives it. A row without a key goes where its value says. */
+public final class Place implements UDF2<byte[], byte[], Integer> {
   private static final long serialVersionUID = 1;
   private static final int SEED = 42; // Spark's own, of the hash by which it shuffles
 
@@ -19,13 +19,14 @@ public final class Place implements UDF1<byte[], Integer> {
   }
 
   @Override
-  public Integer call(byte[] key) {
-    return key == null ? 0 : Utils.toPositive(Utils.murmur2(key)) % partitions;
+  public Integer call(byte[] key, byte[] value) {
+    byte[] says = key == null ? value : key;
+    return says == null ? 0 : Utils.toPositive(Utils.murmur2(says)) % partitions;
   }
 
-  /** The partition of each key of a column. */
-  public Column of(Column keys) {
-    return functions.udf(this, DataTypes.IntegerType).apply(keys);
+  /** The partition of each row. */
+  public Column of(Column keys, Column values) {
+    return functions.udf(this, DataTypes.IntegerType).apply(keys, values);
   }
 
   /** For each partition a number that Spark's shuffle sends to the task of (partition mod tasks). */
