@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
+from onceonly.spark.jars import fast_options
 from onceonly_lab import pipeline
 from onceonly_lab.chaos.environment import Env
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.kafka import KafkaSink, KafkaTuning
 from onceonly_sinks.postgres import PostgresSink, PostgresTuning
 
 
@@ -66,6 +67,19 @@ def totals(env: Env) -> Any:
     sums = env.source.groupBy("key").agg(f.sum("n").alias("total"))
     sink = DeltaSink(env.sinks.delta("totals"), key="key")
     return build(sums, exactly_once(sink)).outputMode("update")
+
+
+KAFKA_CLIENTS = {name: path for name, path in fast_options(kafka=True).items() if name.endswith("extraClassPath")}
+
+
+@pipeline(rows=3000, batches=4, workers=2, patience=300, options=KAFKA_CLIENTS)
+def by_tasks(env: Env) -> Any:
+    """Rows into a topic, sent by executors on a cluster in the transaction that the driver ends."""
+    servers, name = env.sinks.kafka("orders")
+    write = exactly_once(KafkaSink(servers, name, tuning=KafkaTuning(load="executors")))
+    waits = "coalesce(nullif(java_method('java.lang.Thread', 'sleep', 2L), 'null'), '')"
+    # Without a key, rows are sent by the task that reads them: one of them can die between two of its rows.
+    return build(env.source.selectExpr(f"concat(to_json(struct(*)), {waits}) AS value"), write)
 
 
 def adds_up(rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -29,6 +29,20 @@ def test_executors_that_die_in_the_middle_of_a_write_lose_and_double_nothing(tmp
     assert {point for (point, action) in found.matrix.struck if action is Action.KILL_EXECUTOR} == {*writing}
 
 
+def test_executors_that_die_while_they_send_in_a_transaction_lose_and_double_nothing(tmp_path):
+    """What one of them had sent is in a transaction that nobody ends. A restart writes the epoch again."""
+    faults = (
+        *(Fault(1, Point.PREPARE_BEFORE, Action.KILL_EXECUTOR, 2, ms=ms) for ms in (300, 310)),
+        Fault(2, Point.COMMIT_SENT, Action.KILL),
+        *(Fault(3, Point.PREPARE_BEFORE, Action.KILL_EXECUTOR, 1, ms=ms) for ms in (300, 310)),
+    )
+    schedule = Schedule((Kind.KAFKA,), 4, incarnations=4, rows=750, faults=faults)
+    found = campaign.replay(schedule, chaos_jobs.by_tasks, tmp_path)
+    assert found.verdict is Verdict.CLEAN, str(found)
+    logs = [file.read_text(errors="replace") for file in (tmp_path / "drivers").glob("driver-*.err")]
+    assert sum("ONCE-E533" in log for log in logs) == 2
+
+
 @pytest.mark.parametrize(("name", "verdict"), [("plain", Verdict.ANOMALY), ("wrapped", Verdict.CLEAN)])
 def test_a_driver_whose_jvm_dies_alone_doubles_rows_of_a_plain_job_only(name, verdict, tmp_path):
     schedule = Schedule((Kind.DELTA,), 2, rows=20, faults=(Fault(1, Point.RETURN_BEFORE, Action.KILL_JVM),))

@@ -45,13 +45,17 @@ def is_ready(address: Address) -> bool:
     return leaderless(address) == 0 and _coordinator_code(address) == 0 and _producer_id_code(address) == 0
 
 
-def leaderless(address: Address) -> int:
-    """How many partitions of all topics have no leader; -1 while no broker is registered.
+def leaderless(address: Address, topic: str | None = None) -> int:
+    """How many partitions of a topic, or of all, have no leader; -1 while no broker is registered.
+
+    A topic that the broker does not know, as just after it was made, counts as a partition.
 
     Raises:
         OSError: no connection.
     """
-    answer = _ask(address, _METADATA, 1, struct.pack(">i", -1))
+    answer = _ask(
+        address, _METADATA, 1, struct.pack(">i", -1) if topic is None else struct.pack(">i", 1) + string(topic)
+    )
     brokers = answer.int32()
     for _ in range(brokers):
         answer.pass_over("isis")
@@ -74,8 +78,8 @@ def create_topic(address: Address, name: str, partitions: int, config: Mapping[s
 
 
 def _leaderless_of_topic(answer: Reader) -> int:
-    answer.pass_over("hsb")
-    missing = 0
+    missing = int(answer.int16() != 0)
+    answer.pass_over("sb")
     for _ in range(answer.int32()):
         code, _, leader = answer.int16(), answer.int32(), answer.int32()
         missing += code != 0 or leader < 0

@@ -134,7 +134,7 @@ class EmbeddedKafka:
         if code not in (0, _TOPIC_EXISTS):
             raise ValueError(f"Kafka refuses topic {name}: error code {code}")
         deadline = time.monotonic() + _START_SECONDS
-        while brokerready.leaderless(self._address):
+        while brokerready.leaderless(self._address, name):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"topic {name} has no leaders\n{self.last_words()}")
             time.sleep(_POLL_SECONDS)
