@@ -205,7 +205,9 @@ def _rounds(testbed: TestBed, shape: Shape, sides: Sequence[str], rounds: int) -
         first = number % len(sides)
         order = (*sides[first:], *sides[:first])
         for again in range(_TRIES):
-            one = [_told(streams.run(testbed, shape if number else warm, variant, number)) for variant in order]
+            # Ledgers remember a run by its name.
+            named = number + again * _APART
+            one = [_told(streams.run(testbed, shape if number else warm, variant, named)) for variant in order]
             if max(run.others for run in one) <= _QUIET or not number:
                 break
             print(f"{shape.name} {number}: others were busy, {_TRIES - again - 1} more tries", file=sys.stderr)
@@ -213,8 +215,9 @@ def _rounds(testbed: TestBed, shape: Shape, sides: Sequence[str], rounds: int) -
     return found
 
 
-_QUIET, _TRIES = 0.5, 4
-"""Processors that others may use before a round is repeated, and how often it is run at most."""
+_QUIET, _TRIES, _APART = 0.5, 4, 1000
+"""Processors that others may use before a round is repeated, how often it is run at most, and how far apart its numbers
+are."""
 
 
 def _told(run: Run) -> Run:
