@@ -155,6 +155,26 @@ def test_an_epoch_for_which_spark_runs_no_task_is_one(spark: SparkSession, any_k
     assert ids(any_kafka, topic) == [*range(20)]
 
 
+def test_rows_that_tasks_have_sent_and_the_brokers_have_not_are_missed_before_the_commit(
+    stream: FileStream, any_kafka: KafkaAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers take a record under a number that they have seen for a repeated one, and say that they have it."""
+    topic = any_kafka.topic("tasks", partitions=PARTITIONS)
+    sink, send = KafkaSink(any_kafka.servers, topic, tuning=BY_TASKS), executors.send
+    stream.receive(range(100)).run(exactly_once(sink), shape=records)
+
+    def short(destination: Any, state: Any, rows: Batch) -> int:
+        counted = len(rows.dataframe.collect())
+        send(destination, state, batch(stream.spark, range(9)))
+        return counted
+
+    monkeypatch.setattr(executors, "send", short)
+    assert "ONCE-E510" in stream.receive(range(100, 200)).fail(exactly_once(sink), shape=records)
+    monkeypatch.setattr(executors, "send", send)
+    stream.run(exactly_once(sink), shape=records)
+    assert ids(any_kafka, topic) == [*range(200)]
+
+
 # ---- faults, without a stream: the sink is called as the coordinator calls it
 
 
