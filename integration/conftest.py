@@ -81,6 +81,13 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture
+def compiled(spark: SparkSession) -> Callable[[], int]:
+    """How many classes Spark has compiled for plans so far: a plan that it has seen needs none."""
+    metrics: Any = spark.sparkContext._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    return metrics.METRIC_COMPILATION_TIME().getCount
+
+
 @pytest.fixture(autouse=True)
 def _the_session_stays_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     """A setting that a test leaves behind in the shared session would slow down or bend every later one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -155,8 +156,9 @@ def test_bad_rows_that_need_more_than_the_columns_are_always_planned(spark: Spar
     assert forecast(rows, resolved(rows, replace(bad, select=("id AS row", "'' AS reasons")))) is not None
 
 
-def test_ids_have_a_time_that_is_never_null_and_compiled_for_no_batch(rows: DataFrame, spark: SparkSession) -> None:
-    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount  # type: ignore[union-attr]
+def test_ids_have_a_time_that_is_never_null_and_compiled_for_no_batch(
+    rows: DataFrame, compiled: Callable[[], int]
+) -> None:
     repeats = DedupeConfig(("text",), "a", lambda as_of: lambda ids: iter(()))
     spec = repeats.output_spec("orders", rows)
     assert {column.name: column.nullable for column in spec.of(rows).schema} == {"id": True, "at": False}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -506,10 +506,11 @@ def test_one_job_is_run(spark: SparkSession) -> None:
         assert len(jobs(spark, f"panes {few}", asked, few=few)) == 1
 
 
-def test_of_a_hundred_rows_nothing_is_shuffled_and_the_next_epoch_compiles_nothing(spark: SparkSession) -> None:
+def test_of_a_hundred_rows_nothing_is_shuffled_and_the_next_epoch_compiles_nothing(
+    spark: SparkSession, compiled: Callable[[], int]
+) -> None:
     df = of_arrow(spark, pa.Table.from_pylist(drawn(random.Random(6), 100), schema=SCHEMA))
     panes = Windows(key="team", aggregates={"total": Sum("number")}, time="at", window=Tumbling("2 minutes"))
-    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount  # type: ignore[union-attr]
     assert jobs(spark, "few rows", action(df, panes), few=True) == [1]
     before = compiled()
     later = action(df, panes, Bound(AsOf(2, 2, 9_000, "scores"), noted_before=60_000), 60_000)
@@ -569,11 +570,12 @@ def test_an_estimate_of_different_values_is_one_in_the_driver_and_in_spark(spark
 
 
 @pytest.mark.parametrize("time_", ["at", "ingest"])
-def test_spark_compiles_nothing_for_a_batch_of_another_time(spark: SparkSession, time_: str) -> None:
+def test_spark_compiles_nothing_for_a_batch_of_another_time(
+    spark: SparkSession, compiled: Callable[[], int], time_: str
+) -> None:
     df = frame(spark, drawn(random.Random(7), 50))
     if time_ == "ingest":
         df = df.withColumnRenamed("at", "seen")
-    compiled = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME().getCount  # type: ignore[union-attr]
     counts = []
     for epoch in range(1, 5):
         moment = 1_000 * epoch

@@ -48,6 +48,7 @@ TESTS = (
             for name in ("line", "line_format", "golden_digests", "forks", "wrapper", "demands")
         ),
     ),
+    ("not slow", "integration/test_kafka_by_tasks.py"),
     ("connect", "integration/connect/test_line.py"),
 )
 """Processes: which markers run, and of which files. One that has a classic session can have none of Spark Connect."""

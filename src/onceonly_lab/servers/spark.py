@@ -223,6 +223,7 @@ def attach(builder: Any) -> SparkSession:
     Args:
         builder: used by the first driver, whose Spark the others share.
     """
+    import pyspark
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -232,7 +233,8 @@ def attach(builder: Any) -> SparkSession:
     # lives by then to drop that number: so no two drivers may use the same.
     gateway.gateway_property.pool.next_id = time.time_ns()
     jvm = gateway.jvm
-    default_session = getattr(jvm, "org.apache.spark.sql.classic.SparkSession").getDefaultSession()
+    package = "org.apache.spark.sql" if pyspark.__version__.startswith("3.") else "org.apache.spark.sql.classic"
+    default_session = getattr(jvm, f"{package}.SparkSession").getDefaultSession()
     if default_session.isEmpty():
         first: SparkSession = builder.getOrCreate()
         return first
