@@ -87,8 +87,8 @@ MUTANTS = (
     Mutant(
         "a key goes to another partition than by the driver",
         "Place",
-        "Utils.murmur2(says)",
-        "java.util.Arrays.hashCode(says)",
+        "Utils.murmur2(hashed)",
+        "java.util.Arrays.hashCode(hashed)",
         _ON_A_CLUSTER.format("keys_go_where_the_driver_sends_them"),
     ),
     Mutant(

@@ -258,8 +258,7 @@ def dataset(table: Table, handle: DeltaTable) -> Any:
 
 def newest_rows(table: Table) -> Any | None:
     """The rows of the newest version. ``None`` before the first batch. Raises as :func:`dataset`."""
-    handle = table.current()
-    return None if handle is None or is_placeholder(table.columns) else dataset(table, handle)
+    return None if table.look().head < 0 or is_placeholder(table.columns) else dataset(table, table.handle)
 
 
 def _numbered(rows: Any, column: str, span: Span) -> Rows:

@@ -7,7 +7,7 @@ import org.apache.spark.sql.functions;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 
-/** Gives a key the partition that Kafka's own partitioner gives it. A row without a key goes where its value says. */
+/** Gives a key the partition that Kafka's own partitioner gives it. A row without a key goes by its value. */
 public final class Place implements UDF2<byte[], byte[], Integer> {
   private static final long serialVersionUID = 1;
   private static final int SEED = 42; // Spark's own, of the hash by which it shuffles
@@ -20,8 +20,8 @@ public final class Place implements UDF2<byte[], byte[], Integer> {
 
   @Override
   public Integer call(byte[] key, byte[] value) {
-    byte[] says = key == null ? value : key;
-    return says == null ? 0 : Utils.toPositive(Utils.murmur2(says)) % partitions;
+    byte[] hashed = key == null ? value : key;
+    return hashed == null ? 0 : Utils.toPositive(Utils.murmur2(hashed)) % partitions;
   }
 
   /** The partition of each row. */
