@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 from integration.jobs import Job
 from integration.processes import Drivers, was_killed
 from integration.servers import KafkaAddress
@@ -20,7 +21,7 @@ from integration.test_order_per_key import STEPS, fill
 from py4j.clientserver import ClientServerConnection
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from tests.kafka_client import ends
+from tests.kafka_client import ends, more_partitions
 from tests.sinks.kafka_harness import messages
 from tests.sinks.kafka_writer import Writer
 
@@ -169,9 +170,9 @@ def test_rows_that_tasks_have_sent_and_the_brokers_have_not_are_missed_before_th
     sink, send = KafkaSink(any_kafka.servers, topic, tuning=BY_TASKS), executors.send
     stream.receive(range(100)).run(exactly_once(sink), shape=records)
 
-    def short(destination: Any, state: Any, rows: Batch) -> int:
+    def short(destination: Any, state: Any, rows: Batch, epoch: int) -> int:
         counted = len(rows.dataframe.collect())
-        send(destination, state, batch(stream.spark, range(9)))
+        send(destination, state, batch(stream.spark, range(9)), epoch)
         return counted
 
     monkeypatch.setattr(executors, "send", short)
@@ -179,6 +180,42 @@ def test_rows_that_tasks_have_sent_and_the_brokers_have_not_are_missed_before_th
     monkeypatch.setattr(executors, "send", send)
     stream.run(exactly_once(sink), shape=records)
     assert ids(any_kafka, topic) == [*range(200)]
+
+
+@pytest.mark.parametrize("tuning", [BY_TASKS, BY_DRIVER], ids=["tasks", "driver"])
+def test_partitions_that_a_topic_gets_between_epochs_are_counted(
+    spark: SparkSession, any_kafka: KafkaAddress, tuning: KafkaTuning
+) -> None:
+    topic = any_kafka.topic("tasks", partitions=PARTITIONS)
+    with Writer(any_kafka.servers, topic, 1, tuning=tuning) as driver:
+        driver.write(batch(spark, range(1000)))
+        time.sleep(1)  # until what the next epoch needs is ready, which looks at the topic
+        more_partitions(any_kafka.servers, topic, 2 * PARTITIONS)
+        receipt = driver.write(batch(spark, range(1000, 2000)))
+        assert receipt.rows == 1000
+        assert len(json.loads(str(receipt.at("end")))[topic]) == 2 * PARTITIONS
+        assert driver.sink.recount() == {1: 1000, 2: 1000}
+    found = {message.partition() for message in messages(any_kafka.servers, topic, 2 * PARTITIONS)}
+    # The driver's client hears of new partitions only minutes later.
+    assert found == {*range(2 * PARTITIONS if tuning is BY_TASKS else PARTITIONS)}
+
+
+@pytest.mark.parametrize("rows", [100, 0])
+def test_a_topic_that_is_made_anew_between_epochs_is_refused_by_name(
+    spark: SparkSession, any_kafka: KafkaAddress, rows: int
+) -> None:
+    topic = any_kafka.topic("tasks", partitions=PARTITIONS)
+    admin = AdminClient({"bootstrap.servers": any_kafka.servers})
+    with writer(any_kafka, topic) as driver:
+        driver.write(batch(spark, range(100)))
+        time.sleep(1)  # until what the next epoch needs is ready, which looks at the topic
+        admin.delete_topics([topic])[topic].result(30)
+        until(lambda: topic not in admin.list_topics(timeout=30).topics, "the end of the topic")
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        until(lambda: topic in admin.list_topics(timeout=30).topics, "the topic")
+        with pytest.raises(OnceOnlyError) as caught:
+            driver.write(batch(spark, range(rows)))
+        assert caught.value.code == "E208"
 
 
 # ---- faults, without a stream: the sink is called as the coordinator calls it
@@ -255,8 +292,8 @@ def test_what_a_task_sends_after_the_end_of_its_epoch_is_never_seen(
     with writer(any_kafka, topic) as driver, ThreadPoolExecutor(1) as pool:
         real, late = executors.send, []
 
-        def and_another(destination: Any, state: Any, _: Batch) -> int:
-            late.append(pool.submit(real, destination, state, slowly(spark, range(50_000, 70_000), 69_000, 8)))
+        def and_another(destination: Any, state: Any, _: Batch, epoch: int) -> int:
+            late.append(pool.submit(real, destination, state, slowly(spark, range(50_000, 70_000), 69_000, 8), epoch))
             until(lambda: sent(any_kafka, topic) > 300, "the first rows of the late one")
             monkeypatch.setattr(executors, "send", real)
             return 0
@@ -281,12 +318,12 @@ def test_a_late_task_of_an_older_epoch_has_no_part_in_a_newer_one(
     with writer(any_kafka, topic) as driver, ThreadPoolExecutor(1) as pool:
         real, first = executors.send, []
 
-        def noted(destination: Any, state: Any, rows: Batch) -> int:
+        def noted(destination: Any, state: Any, rows: Batch, epoch: int) -> int:
             ids = state.transaction.ids()
             monkeypatch.setattr(state.transaction, "ids", lambda: ids)
             first.append((destination, state))
             monkeypatch.setattr(executors, "send", real)
-            return real(destination, state, rows)
+            return real(destination, state, rows, epoch)
 
         monkeypatch.setattr(executors, "send", noted)
         driver.write(batch(spark, range(100)))
@@ -294,7 +331,7 @@ def test_a_late_task_of_an_older_epoch_has_no_part_in_a_newer_one(
         filling = pool.submit(driver.prepare, slowly(spark, range(100, 20_100), 19_100, 6))
         until(lambda: sent(any_kafka, topic) > before + 300, "the first rows")
         with pytest.raises(KafkaException) as late:
-            real(*first[0], batch(spark, range(50_000, 50_100)))
+            real(*first[0], batch(spark, range(50_000, 50_100)), 1)
         assert late.value.args[0].code() == KafkaError.INVALID_PRODUCER_EPOCH
         driver.commit(filling.result(60))
     assert ids(any_kafka, topic) == [*range(20_100)]

@@ -287,23 +287,16 @@ class DeltaLog:
         stems = (name.removesuffix(".json") for name in self._files.names() if name.endswith(".json"))
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
-    def head(self) -> int:
-        """The newest version. -1 if there is none."""
+    def checkpointed(self) -> int:
+        """Version of the last checkpoint, or the newest of all if that is gone. -1 if there is none."""
         checkpoint = re.search(r'"version":\s*(\d+)', self._files.read("_last_checkpoint") or "")
-        head = int(checkpoint[1]) if checkpoint else -1
-        if self.text(head) is None:
-            return max(self.versions(), default=-1)
-        # A version follows the one before it, in every log: so one that is missing is the end.
-        while self.text(head + 1) is not None:
-            head += 1
-        return head
+        version = int(checkpoint[1]) if checkpoint else -1
+        return version if self.text(version) is not None else max(self.versions(), default=-1)
 
 
 # ---- Cache the entries of a Delta log between looks.
-#
-# A listing takes longer the older the table is. A reader that runs beside a query looks once for each epoch. So the
-# newest version is found from the previous newest one, and only later files are read. The cache is valid while the
-# file of that version is unchanged. A table that was recreated in the place has another file.
+# A listing takes longer the older the table is. So the newest version is found by number, and later files are read.
+# The cache is valid while the file of that version is unchanged. A table that was made anew has another file.
 
 
 NEWEST = 200
@@ -323,8 +316,9 @@ class CachedLog:
         """The newest version. -1 if there is none."""
         if self._head_fingerprint is None or self.fingerprint(self._head) != self._head_fingerprint:
             self._writers.clear()
-            self._head = self._log.head()
+            self._head = self._log.checkpointed()
             self._head_fingerprint = self.fingerprint(self._head)
+        # A version follows the one before it, in every log: so one that is missing is the end.
         while (fingerprint := self.fingerprint(self._head + 1)) is not None:
             self._head, self._head_fingerprint = self._head + 1, fingerprint
         return self._head

@@ -235,14 +235,12 @@ def disturbances(table: Table, since: Receipt | None, allowed: ChangePolicy) -> 
     entries = [entry for version in versions if (entry := table.log.entry(version)) is not None]
     old_identity = since.identity if since else ""
     changes = loginspect.disturbances(entries, old_identity, held, allowed, partial(restored_to, table.log))
-    if not since or not old_identity or any(change.kind == "recreated" for change in changes):
-        return changes
-    # A log that still has the epoch is that of its table, and the table is not opened to ask.
     entry = table.log.entry(held)
-    if entry and entry.note and entry.note.receipt(since.sink, held) == since:
+    # A log that still has the epoch is that of its table, and the table is not opened to ask.
+    known = since and entry and entry.note and entry.note.receipt(since.sink, held) == since
+    if known or not old_identity or any(change.kind == "recreated" for change in changes):
         return changes
-    now = "" if table.reopen() is None else table.identity
-    if old_identity == now:
+    if old_identity == (now := "" if table.reopen() is None else table.identity):
         return changes
     detail = f"table id {now}" if now else "there is no table"
     return (*changes, ExternalChange("recreated", detail, fatal=True, at=table.followed.head()))

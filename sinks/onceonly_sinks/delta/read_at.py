@@ -258,7 +258,9 @@ def dataset(table: Table, handle: DeltaTable) -> Any:
 
 def newest_rows(table: Table) -> Any | None:
     """The rows of the newest version. ``None`` before the first batch. Raises as :func:`dataset`."""
-    return None if table.look().head < 0 or is_placeholder(table.columns) else dataset(table, table.handle)
+    if table.look().head != table.followed.head():  # the log was cleaned up, or replaced
+        table.reopen()
+    return None if not table.is_open or is_placeholder(table.columns) else dataset(table, table.handle)
 
 
 def _numbered(rows: Any, column: str, span: Span) -> Rows:

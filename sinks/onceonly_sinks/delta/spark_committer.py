@@ -284,7 +284,7 @@ class SparkCommitter:
     def _merge(self, note: Note, rows: DataFrame, merge: Merge, *, grow: bool) -> None:
         """Merge rows. If Spark found nothing to commit, commit the note alone."""
         tables = _python_package(self._table.sink)
-        before = self._table.log.head()
+        before = self._table.followed.head()
         version = pack(self._table.sink, *note.packed)
         target = tables.forPath(self._session, self._uri)
         with self._sending(), self._stamped(note, version):

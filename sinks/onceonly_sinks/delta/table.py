@@ -22,7 +22,7 @@ from onceonly_checkpoints.storage import file_in_the_way, half_url, is_local
 from onceonly_sinks.delta import log
 from onceonly_sinks.delta.columns import Column, columns_of
 from onceonly_sinks.delta.ladder import ChangePolicy
-from onceonly_sinks.delta.log import LOG, NEWEST, CachedLog, DeltaLog, LogEntry
+from onceonly_sinks.delta.log import LOG, CachedLog, DeltaLog, LogEntry
 from onceonly_sinks.delta.marker import Note, pack, unpack
 
 # ---- Reads what another application (Delta's ``txnAppId``) last wrote to a table, and what became of that since.
@@ -267,7 +267,7 @@ class Table:
         deltalake lists the log whenever a table has moved on, which takes longer the older the table is.
         """
         head = self.followed.head()
-        entry = next((entry for entry in islice(self.log.before(head), NEWEST) if entry.note), None)
+        entry = next((entry for entry in islice(self.log.before(head), 20) if entry.note), None)
         if entry and entry.note and entry.note.epoch:
             return TableState(head, pack(self.sink, *entry.note.packed), entry)
         return self.look()

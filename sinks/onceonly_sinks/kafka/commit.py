@@ -21,7 +21,7 @@ from onceonly_sinks.kafka.cluster import PartitionKey, Topic
 from onceonly_sinks.kafka.columns import Columns, Feeder
 from onceonly_sinks.kafka.errors import Kind
 from onceonly_sinks.kafka.markers import MarkerRecord, Offsets, Written
-from onceonly_sinks.kafka.producer import Destination, Prewarmed, SinkState, nested, places
+from onceonly_sinks.kafka.producer import Destination, Prewarmed, SinkState, flat, nested, places
 from onceonly_sinks.kafka.transactions import NotFlushed, Transaction, lost
 
 if TYPE_CHECKING:
@@ -106,18 +106,18 @@ def fill_by_tasks(
     start = destination.cluster.high(places(state.topics))
     try:
         state.transaction.begin()
-        sent = executors.send(destination, state, batch)
-        end = destination.cluster.high(places(state.topics))
+        rows = executors.send(destination, state, batch, epoch)
+        prepared = KafkaPrepared(state, rows, nested(start), {})
+        grown = take_in(destination, prepared, now := destination.look_at(state.topics))
         # Of two producers that number one partition's records, the brokers take those of the second for repeated ones.
-        rows = min(sent, sum(end.values()) - sum(start.values()))
-        return KafkaPrepared(state, rows, nested(start), nested(end))
+        if all(now[name].id == topic.id for name, topic in state.topics.items()):
+            prepared.rows = min(rows, grown)
+        return prepared
     except BaseException as error:
         expired = too_old(destination, state.transaction, epoch) if state.transaction.expired else None
         state.transaction.end()
         failure = errors.read(error)
         state_factory().transaction.drop()
-        if isinstance(error, executors.TaskRepeated):
-            raise refuse("E533", sink=destination.context.sink, epoch=epoch) from None
         if failure is None:
             raise
         raise expired or errors.refusal(failure, destination.context) from error
@@ -193,6 +193,15 @@ class _Filling:
 def offsets_now(destination: Destination, topics: Mapping[str, Topic]) -> Mapping[str, Mapping[int, int]]:
     """Offsets after the last record of every partition."""
     return nested(destination.cluster.high(places(topics)))
+
+
+def take_in(destination: Destination, prepared: KafkaPrepared, now: Mapping[str, Topic]) -> int:
+    """Add partitions that a topic got since its state was read. Returns by how many offsets all have grown."""
+    new = set(places({name: now[name] for name in prepared.state.topics})) - flat(prepared.end).keys()
+    if new:
+        prepared.start = nested({**dict.fromkeys(new, 0), **flat(prepared.start)})
+        prepared.end = nested({**destination.cluster.high(new), **flat(prepared.end)})
+    return sum(flat(prepared.end).values()) - sum(flat(prepared.start).values())
 
 
 def written(destination: Destination, prepared: KafkaPrepared, marker: Marker) -> Written:

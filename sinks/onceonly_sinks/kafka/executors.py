@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onceonly.errors import refuse
 from onceonly.protocol import Batch
 from onceonly.spark.engine import is_remote
 from onceonly_sinks.kafka.columns import Columns
@@ -38,10 +39,6 @@ not know its coordinator, which the client takes for a failure: it would sleep 1
 
 _LOADED: dict[str, _Jar] = {}
 """By Spark's id of the application."""
-
-
-class TaskRepeated(Exception):
-    """Spark ran a task again, whose rows a transaction takes once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +78,10 @@ def obstacles(destination: Destination, batch: Batch, columns: Columns, *, order
         yield "the brokers do not say how large a batch may be"
 
 
-def send(destination: Destination, state: SinkState, batch: Batch) -> int:
+def send(destination: Destination, state: SinkState, batch: Batch, epoch: int) -> int:
     """Send all rows to the sink's topic, and return how many they were. The batch's digest is of the same action.
 
-    Raises KafkaException with the code that a task met, and ``TaskRepeated``.
+    Raises KafkaException with the code that a task met, and E533 if Spark ran one again.
     """
     from confluent_kafka import KafkaError, KafkaException
 
@@ -94,11 +91,11 @@ def send(destination: Destination, state: SinkState, batch: Batch) -> int:
     jar = _loaded(session)
     context: Any = session.sparkContext
     together = bool(context._jsc.sc().isLocal())
-    producer_id, epoch = state.transaction.ids()
+    producer_id, producer_epoch = state.transaction.ids()
     java_settings = jar.jvm.java.util.HashMap()
     for setting, value in _settings(destination, state.transaction).items():
         java_settings.put(setting, value)
-    fill = _made(session, _FILL, java_settings, name, producer_id, epoch, together, partitions)
+    fill = _made(session, _FILL, java_settings, name, producer_id, producer_epoch, together, partitions)
     encoder = jar.jvm.org.apache.spark.sql.Encoders.STRING()
     shaped: Any = _shaped(rows) if together else _placed(session, _shaped(rows), partitions)
     # As a text: the end of an iterator is an exception of the JVM, which costs PySpark more than the whole list.
@@ -108,7 +105,7 @@ def send(destination: Destination, state: SinkState, batch: Batch) -> int:
         if said == "KAFKA":
             raise KafkaException(KafkaError(int(code)))
     if any(said == "AGAIN" for said, _, _ in answers):
-        raise TaskRepeated
+        raise refuse("E533", sink=destination.context.sink, epoch=epoch)
     return sum(int(count) for _, _, count in answers)
 
 

@@ -290,6 +290,8 @@ class KafkaSink(
     def _judged(self, ours: KafkaPrepared, marker: Marker) -> Written:
         """The marker record, if the epoch follows the state found under the fence."""
         now = self._on.look_at([*ours.state.topics, self._on.marker_topic])
+        if ours.rows and ours.lost is None:
+            commit.take_in(self._on, ours, now)
         written = commit.written(self._on, ours, marker)
         refused = markers.judge(ours.state.newest_record, marker, written.identity) or self._made_anew(
             ours, marker, now
