@@ -134,7 +134,7 @@ def run(work: Work) -> Ran:
     """Start a driver and look at its executors.
 
     Raises:
-        RuntimeError: it ended before its input did.
+        RuntimeError: it ended before its input did, or lost an executor.
     """
     log = Path(work.folder, "driver.log")
     with log.open("w") as errors:
@@ -148,11 +148,14 @@ def run(work: Work) -> Ran:
         )
     try:
         application = _said(driver, log)
-        cpu, own, began = executors_cpu(application), family_cpu(driver.pid), time.perf_counter()
+        (before, cpu), own, began = executors(application), family_cpu(driver.pid), time.perf_counter()
         _answer(driver)
         _said(driver, log)
         ended = time.perf_counter()
-        found = Ran(ended - began, executors_cpu(application) - cpu, family_cpu(driver.pid) - own)
+        after, used = executors(application)
+        if before != after or len(before) != int(work.options["spark.cores.max"]):
+            raise RuntimeError(f"executors were {sorted(before)}, and are {sorted(after)}")
+        found = Ran(ended - began, used - cpu, family_cpu(driver.pid) - own)
         _answer(driver)
         driver.wait(PATIENCE_S)
         return found
@@ -174,17 +177,18 @@ def _answer(driver: subprocess.Popen[str]) -> None:
     driver.stdin.flush()
 
 
-def executors_cpu(application: str) -> float:
-    """Seconds of all executors of an application, with their Python workers."""
+def executors(application: str) -> tuple[frozenset[int], float]:
+    """Executors of an application, and the seconds of processor of all, with their Python workers."""
     import psutil
 
-    seconds = 0.0
+    pids, seconds = set[int](), 0.0
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             command = process.cmdline()
             if application in command and any(part.endswith("CoarseGrainedExecutorBackend") for part in command):
+                pids.add(process.pid)
                 seconds += family_cpu(process.pid)
-    return seconds
+    return frozenset(pids), seconds
 
 
 def family_cpu(pid: int) -> float:
@@ -210,7 +214,8 @@ def pin(folder: Path, workers: int) -> None:
             command = " ".join(process.cmdline())
             for number in range(workers):
                 if "deploy.worker.Worker" in command and str(folder / f"worker{number}") in command:
-                    process.cpu_affinity([number % (os.cpu_count() or 1)])
+                    for thread in process.threads():  # a process takes after the thread that starts it
+                        os.sched_setaffinity(thread.id, {number % (os.cpu_count() or 1)})
 
 
 def page(found: Mapping[tuple[str, int], Sequence[Ran]], rows: int, rounds: int, about: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ def by_tasks(env: Env) -> Any:
     """Rows into a topic, sent by executors on a cluster in the transaction that the driver ends."""
     servers, name = env.sinks.kafka("orders")
     write = exactly_once(KafkaSink(servers, name, tuning=KafkaTuning(load="executors")))
-    waits = "coalesce(nullif(java_method('java.lang.Thread', 'sleep', 2L), 'null'), '')"
+    waits = "coalesce(nullif(java_method('java.lang.Thread', 'sleep', 5L), 'null'), '')"
     # Without a key, rows are sent by the task that reads them: one of them can die between two of its rows.
     return build(env.source.selectExpr(f"concat(to_json(struct(*)), {waits}) AS value"), write)
 

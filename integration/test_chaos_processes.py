@@ -32,9 +32,9 @@ def test_executors_that_die_in_the_middle_of_a_write_lose_and_double_nothing(tmp
 def test_executors_that_die_while_they_send_in_a_transaction_lose_and_double_nothing(tmp_path):
     """What one of them had sent is in a transaction that nobody ends. A restart writes the epoch again."""
     faults = (
-        *(Fault(1, Point.PREPARE_BEFORE, Action.KILL_EXECUTOR, 2, ms=ms) for ms in (300, 310)),
+        *(Fault(1, Point.PREPARE_BEFORE, Action.KILL_EXECUTOR, 2, ms=ms) for ms in (1500, 1510)),
         Fault(2, Point.COMMIT_SENT, Action.KILL),
-        *(Fault(3, Point.PREPARE_BEFORE, Action.KILL_EXECUTOR, 1, ms=ms) for ms in (300, 310)),
+        *(Fault(3, Point.PREPARE_BEFORE, Action.KILL_EXECUTOR, 1, ms=ms) for ms in (1500, 1510)),
     )
     schedule = Schedule((Kind.KAFKA,), 4, incarnations=4, rows=750, faults=faults)
     found = campaign.replay(schedule, chaos_jobs.by_tasks, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from benchmarks.soak import KILLED, LIVES, Sample, growth, page, picture
@@ -20,6 +21,7 @@ def test_growth_compares_the_last_sixth_of_a_run_with_the_third() -> None:
     assert growth(RUN, "epochs") == 54.5 / 24.5
     assert growth(RUN[:5], "epochs") is None
     assert growth([replace(one, staged=0) for one in RUN], "staged") is None
+    assert growth([replace(one, staged=one.second // 300) for one in RUN], "staged") == math.inf
 
 
 def test_the_page_names_what_grows_and_which_sink_is_wrong() -> None:
