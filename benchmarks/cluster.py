@@ -329,7 +329,10 @@ def _in_postgres(dsn: str) -> tuple[int, int]:
 def _in_delta(path: str) -> tuple[int, int]:
     from deltalake import DeltaTable
 
-    ids: list[Any] = DeltaTable(path).to_pyarrow_table(columns=["id"]).column("id").to_pylist()
+    from onceonly_sinks.delta.log import store
+
+    rows = DeltaTable(path).to_pyarrow_dataset(filesystem=store(path, None))
+    ids: list[Any] = rows.to_table(columns=["id"]).column("id").to_pylist()
     return len(ids), len({*ids})
 
 

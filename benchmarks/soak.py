@@ -276,7 +276,11 @@ def wrong(job: Job, rows: int) -> Mapping[str, str]:
 def _in_delta(job: Job) -> Counter[int]:
     from deltalake import DeltaTable
 
-    ids: list[Any] = DeltaTable(job.place / TABLE).to_pyarrow_table(columns=["id"]).column("id").to_pylist()
+    from onceonly_sinks.delta.log import store
+
+    path = str(job.place / TABLE)
+    rows = DeltaTable(path).to_pyarrow_dataset(filesystem=store(path, None))
+    ids: list[Any] = rows.to_table(columns=["id"]).column("id").to_pylist()
     return Counter(ids)
 
 
