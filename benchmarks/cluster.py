@@ -21,7 +21,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
+
+from benchmarks import topics, usage
 from benchmarks.data import SCHEMAS, Shape, generate
+from onceonly_lab.reading import delta_rows
 
 RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parent.parent
@@ -148,14 +152,15 @@ def run(work: Work) -> Ran:
         )
     try:
         application = _said(driver, log)
-        (before, cpu), own, began = executors(application), family_cpu(driver.pid), time.perf_counter()
+        own = usage.family(psutil.Process(driver.pid))
+        (before, cpu), driven, began = executors_of(application), usage.seconds(own), time.perf_counter()
         _answer(driver)
         _said(driver, log)
         ended = time.perf_counter()
-        after, used = executors(application)
+        after, used = executors_of(application)
         if before != after or len(before) != int(work.options["spark.cores.max"]):
             raise RuntimeError(f"executors were {sorted(before)}, and are {sorted(after)}")
-        found = Ran(ended - began, used - cpu, family_cpu(driver.pid) - own)
+        found = Ran(ended - began, used - cpu, usage.seconds(own) - driven)
         _answer(driver)
         driver.wait(PATIENCE_S)
         return found
@@ -177,38 +182,17 @@ def _answer(driver: subprocess.Popen[str]) -> None:
     driver.stdin.flush()
 
 
-def executors(application: str) -> tuple[frozenset[int], float]:
+def executors_of(application: str) -> tuple[frozenset[int], float]:
     """Executors of an application, and the seconds of processor of all, with their Python workers."""
-    import psutil
+    from onceonly_lab.servers.spark import executors
 
-    pids, seconds = set[int](), 0.0
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            command = process.cmdline()
-            if application in command and any(part.endswith("CoarseGrainedExecutorBackend") for part in command):
-                pids.add(process.pid)
-                seconds += family_cpu(process.pid)
-    return frozenset(pids), seconds
-
-
-def family_cpu(pid: int) -> float:
-    """Seconds of a process and of its descendants, of those that ended as well."""
-    import psutil
-
-    seconds = 0.0
-    with suppress(psutil.Error):
-        own = psutil.Process(pid)
-        for process in (own, *own.children(recursive=True)):
-            with suppress(psutil.Error):
-                times = process.cpu_times()
-                seconds += times.user + times.system + times.children_user + times.children_system
-    return seconds
+    processes = executors(application)
+    used = sum(usage.seconds(usage.family(process)) for process in processes)
+    return frozenset(process.pid for process in processes), used
 
 
 def pin(folder: Path, workers: int) -> None:
     """Give each worker, and so its executor, a core of its own."""
-    import psutil
-
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             command = " ".join(process.cmdline())
@@ -329,29 +313,13 @@ def _in_postgres(dsn: str) -> tuple[int, int]:
 def _in_delta(path: str) -> tuple[int, int]:
     from deltalake import DeltaTable
 
-    from onceonly_sinks.delta.log import store
-
-    rows = DeltaTable(path).to_pyarrow_dataset(filesystem=store(path, None))
-    ids: list[Any] = rows.to_table(columns=["id"]).column("id").to_pylist()
+    ids: list[Any] = delta_rows(DeltaTable(path), ["id"]).column("id").to_pylist()
     return len(ids), len({*ids})
 
 
 def _in_kafka(target: str) -> tuple[int, int]:
-    from confluent_kafka import Consumer, TopicPartition
-
     servers, topic = target.split(" ")
-    settings = {"bootstrap.servers": servers, "group.id": "cluster", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    keys: list[bytes | None] = []
-    ends = 0
-    while ends < PARTITIONS:
-        for message in consumer.consume(10_000, 10.0):
-            if message.error() is None:
-                keys.append(message.key())
-            else:
-                ends += 1
-    consumer.close()
+    keys = [message.key() for message in topics.committed(servers, topic, PARTITIONS)]
     return len(keys), len({*keys})
 
 

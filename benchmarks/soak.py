@@ -23,10 +23,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from benchmarks import plot, topics, usage
+from onceonly_lab.reading import delta_rows
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -160,8 +162,7 @@ class Driver:
         import psutil
 
         found: dict[str, Any] = {"python_mb": 0.0, "jvm_mb": 0.0, "handles": 0, "threads": 0}
-        own = psutil.Process(self.process.pid)
-        for process in (own, *own.children(recursive=True)):
+        for process in usage.family(psutil.Process(self.process.pid)):
             with suppress(psutil.NoSuchProcess):  # a worker that has just ended
                 side = "jvm_mb" if "java" in process.name() else "python_mb"
                 found[side] += process.memory_info().rss / 2**20
@@ -276,11 +277,7 @@ def wrong(job: Job, rows: int) -> Mapping[str, str]:
 def _in_delta(job: Job) -> Counter[int]:
     from deltalake import DeltaTable
 
-    from onceonly_sinks.delta.log import store
-
-    path = str(job.place / TABLE)
-    rows = DeltaTable(path).to_pyarrow_dataset(filesystem=store(path, None))
-    ids: list[Any] = rows.to_table(columns=["id"]).column("id").to_pylist()
+    ids: list[Any] = delta_rows(DeltaTable(job.place / TABLE), ["id"]).column("id").to_pylist()
     return Counter(ids)
 
 
@@ -292,57 +289,26 @@ def _in_postgres(job: Job) -> Counter[int]:
 
 
 def _in_kafka(job: Job) -> Counter[int]:
-    from confluent_kafka import Consumer, TopicPartition
-
-    settings = {"bootstrap.servers": job.servers, "group.id": "soak", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
-    consumer.assign([TopicPartition(job.name, 0, 0)])
-    counted: Counter[int] = Counter()
-    while True:
-        for message in consumer.consume(10_000, 10.0):
-            if message.error() is not None:
-                consumer.close()
-                return counted
-            counted[int(message.value() or b"-1")] += 1
+    return Counter(int(message.value() or b"-1") for message in topics.committed(job.servers, job.name, 1))
 
 
 # ---- The page.
 
 
-def growth(samples: Sequence[Sample], name: str) -> float | None:
-    """Median of the last sixth of the run by that of the third sixth. ``None``: both are 0, or the run is too short."""
+def medians(samples: Sequence[Sample], name: str) -> tuple[float, float]:
+    """Of the third sixth of the run, and of the last."""
     sixth = len(samples) // 6
-    middle, last = samples[2 * sixth : 3 * sixth], samples[-sixth:]
-    if not sixth:
-        return None
-    before, after = (median(float(getattr(one, name)) for one in part) for part in (middle, last))
+    parts = samples[2 * sixth : 3 * sixth], samples[-sixth:]
+    before, after = (median(float(getattr(one, name)) for one in part) for part in parts)
+    return before, after
+
+
+def growth(samples: Sequence[Sample], name: str) -> float | None:
+    """Median of the last sixth of the run by that of the third. ``None``: both are 0."""
+    before, after = medians(samples, name)
     if not before:
         return math.inf if after else None
     return after / before
-
-
-def picture(samples: Sequence[Sample], title: str) -> str:
-    """Each figure of one query over time, as SVG."""
-    width, height, gap = 300, 70, 34
-    total = (height + gap) * ((len(SHOWN) + 1) // 2) + 20
-    style = "font-family:ui-sans-serif,system-ui,sans-serif;font-size:11px;background:#fff"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * width + 60} {total}" role="img" style="{style}">'
-    ]
-    parts.append(f"<title>{escape(title)}</title>")
-    end = max(samples[-1].second, 1)
-    for at, name in enumerate(SHOWN):
-        values = [float(getattr(one, name)) for one in samples]
-        top = max(values) or 1.0
-        x, y = 20 + (at % 2) * (width + 20), 24 + (at // 2) * (height + gap)
-        points = " ".join(
-            f"{x + width * one.second / end:.1f},{y + height - height * value / top:.1f}"
-            for one, value in zip(samples, values, strict=True)
-        )
-        parts.append(f'<text x="{x}" y="{y - 6}">{name}, 0 to {top:,.0f}</text>')
-        parts.append(f'<path d="M{x} {y + height} h{width}" stroke="#57606a"/>')
-        parts.append(f'<polyline points="{points}" fill="none" stroke="#0969da"/>')
-    return "\n".join([*parts, "</svg>\n"])
 
 
 def page(found: Mapping[str, Any], samples: Mapping[str, Sequence[Sample]]) -> str:
@@ -363,10 +329,8 @@ def page(found: Mapping[str, Any], samples: Mapping[str, Sequence[Sample]]) -> s
         cells = (found["wrong"][name].get(sink, "exact") for sink in ("delta", "postgres", "kafka"))
         lines.append(f"| {name} | {samples[name][-1].epochs:,} | {' | '.join(cells)} |")
     lines += ["", "| of the driver that lives | third sixth | last sixth | growth | |", "|---|--:|--:|--:|---|"]
-    sixth = len(samples[LIVES]) // 6
     for name in SHOWN:
-        parts = (samples[LIVES][2 * sixth : 3 * sixth], samples[LIVES][-sixth:])
-        before, after = (median(float(getattr(one, name)) for one in part) for part in parts)
+        before, after = medians(samples[LIVES], name)
         grown = growth(samples[LIVES], name)
         verdict = "" if name not in MUST_BE_FLAT or grown is None else "flat" if grown <= FLAT else "**grows**"
         lines.append(
@@ -394,6 +358,8 @@ def main() -> int:
     if asked.drive:
         drive(Job(**json.loads(asked.drive)))
         return 0
+    if asked.minutes * 60 < 6 * SAMPLE_S:
+        parser.error("--minutes: at least 1, for six samples")
     from scripts import lines
 
     line = asked.line or lines.main_line()
@@ -402,7 +368,9 @@ def main() -> int:
     print(text)
     raw = {**found, "samples": {name: [asdict(one) for one in held] for name, held in samples.items()}}
     (RESULTS / f"soak-{line}.json").write_text(json.dumps(raw) + "\n")
-    (RESULTS / f"soak-{line}.svg").write_text(picture(samples[LIVES], f"{asked.minutes:g} minutes on Spark {line}"))
+    (RESULTS / f"soak-{line}.svg").write_text(
+        plot.picture(samples[LIVES], SHOWN, f"{asked.minutes:g} minutes on Spark {line}")
+    )
     (RESULTS / f"soak-{line}.md").write_text(text)
     grows = [name for name in MUST_BE_FLAT if (growth(samples[LIVES], name) or 0) > FLAT]
     return int(any(found["wrong"].values()) or bool(grows))

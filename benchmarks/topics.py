@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 PARTITIONS = 2
@@ -29,29 +31,36 @@ def remove(servers: str, name: str) -> None:
 
 
 def count(servers: str, name: str) -> tuple[int, int]:
-    """Committed records, and the sum of the ids that are their keys.
+    """Committed records, and the sum of the ids that are their keys. Raises as :func:`committed`."""
+    records = total = 0
+    for message in committed(servers, name):
+        records += 1
+        total += int(message.key() or b"0")
+    return records, total
+
+
+def committed(servers: str, name: str, partitions: int = PARTITIONS) -> Iterator[Message]:
+    """Records as a reader of committed ones gets them, from each partition's beginning to its end.
 
     Raises:
         TimeoutError: the brokers stopped answering.
     """
     settings = {"bootstrap.servers": servers, "group.id": "benchmarks", "enable.auto.commit": False}
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(name, partition, 0) for partition in range(PARTITIONS)])
-    records = total = ended = 0
+    consumer.assign([TopicPartition(name, partition, 0) for partition in range(partitions)])
+    ended = 0
     try:
-        while ended < PARTITIONS:
+        while ended < partitions:
             first = consumer.poll(_SECONDS)
             if first is None:
                 raise TimeoutError(f"topic {name} brings neither a record nor its end")
             # Asked with a time to wait, consume() would wait it out for a full chunk.
             for message in (first, *consumer.consume(_MESSAGES, 0)):
                 if (error := message.error()) is None:
-                    records += 1
-                    total += int(message.key() or b"0")
+                    yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended += 1
                 else:
                     raise KafkaException(error)
     finally:
         consumer.close()
-    return records, total

@@ -46,27 +46,28 @@ def now(root: Path) -> Usage:
     servers: dict[int, psutil.Process] = {}
     for process in psutil.process_iter(["cmdline"]):
         if str(root) in " ".join(process.info["cmdline"] or ()):
-            servers |= {each.pid: each for each in _family(process)}
-    client = [each for each in _family(psutil.Process(os.getpid())) if each.pid not in servers]
+            servers |= {each.pid: each for each in family(process)}
+    client = [each for each in family(psutil.Process(os.getpid())) if each.pid not in servers]
     all_times = psutil.cpu_times()
     idle = all_times.idle + getattr(all_times, "iowait", 0.0)
-    return Usage(_seconds(client), _seconds(servers.values()), sum(all_times) - idle, time.perf_counter())
+    return Usage(seconds(client), seconds(servers.values()), sum(all_times) - idle, time.perf_counter())
 
 
-def _family(process: psutil.Process) -> list[psutil.Process]:
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """A process and all that it started, directly or not. Empty once it is gone."""
     try:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
 
 
-def _seconds(processes: Iterable[psutil.Process]) -> float:
-    """With those of children that ended: a parent has them once it has waited for them."""
-    seconds = 0.0
+def seconds(processes: Iterable[psutil.Process]) -> float:
+    """Seconds of processor, with those of children that ended: a parent has them once it has waited for them."""
+    total = 0.0
     for process in processes:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        seconds += times.user + times.system + times.children_user + times.children_system
-    return seconds
+        total += times.user + times.system + times.children_user + times.children_system
+    return total

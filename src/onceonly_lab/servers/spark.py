@@ -135,12 +135,21 @@ class StandaloneCluster:
 
 def kill_executor(application: str) -> bool:
     """SIGKILL one executor of an application; whether there was one."""
+    for process in executors(application):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+            return True
+    return False
+
+
+def executors(application: str) -> list[psutil.Process]:
+    """Processes of the executors of an application."""
+    found: list[psutil.Process] = []
     for process in _with_argument(_EXECUTOR):
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
             if application in process.cmdline():
-                process.kill()
-                return True
-    return False
+                found.append(process)
+    return found
 
 
 def _with_argument(word: str) -> list[psutil.Process]:
