@@ -89,6 +89,8 @@ def test_a_first_look_and_each_further_one_need_neither_a_listing_nor_what_only_
         for file, content in zip(checkpoints, held, strict=True):
             file.write_bytes(content)
         web.write(31, noted=31)
+        for file in checkpoints:
+            file.write_bytes(b"no checkpoint")
         seen.clear()
         assert reader.time_window().lower == 31
     assert "listed" not in seen

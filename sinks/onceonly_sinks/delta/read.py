@@ -235,10 +235,10 @@ def disturbances(table: Table, since: Receipt | None, allowed: ChangePolicy) -> 
     entries = [entry for version in versions if (entry := table.log.entry(version)) is not None]
     old_identity = since.identity if since else ""
     changes = loginspect.disturbances(entries, old_identity, held, allowed, partial(restored_to, table.log))
-    entry = table.log.entry(held)
+    note = next((entry.note for entry in entries if entry.version == held), None)
     # A log that still has the epoch is that of its table, and the table is not opened to ask.
-    known = since and entry and entry.note and entry.note.receipt(since.sink, held) == since
-    if known or not old_identity or any(change.kind == "recreated" for change in changes):
+    same_table = since and note and note.receipt(since.sink, held) == since
+    if same_table or not old_identity or any(change.kind == "recreated" for change in changes):
         return changes
     if old_identity == (now := "" if table.reopen() is None else table.identity):
         return changes

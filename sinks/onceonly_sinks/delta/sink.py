@@ -260,7 +260,7 @@ class DeltaSink(
     def look(self) -> protocol.Peek:
         """The newest marker, as of the table's newest version."""
         table = self._open.table
-        table_state = table.glimpse()
+        table_state = table.look_at_log()
         marker = table_state.note.marker if table_state.note else None
         strangers = not table_state.epoch and table_state.head >= 0 and table.has_rows()
         return protocol.Peek(marker, table_state.epoch, strangers=strangers)

@@ -261,10 +261,10 @@ class Table:
             # The handle reads log files late; somebody cleaned them up, or dropped the table.
             return self.state_of(self.reopen())
 
-    def glimpse(self) -> TableState:
-        """As :meth:`look`, by the log's files alone where one of the newest has an epoch of ours. For readers.
+    def look_at_log(self) -> TableState:
+        """As :meth:`look`, by the log's files alone where one of the newest 20 has an epoch of ours. For readers.
 
-        deltalake lists the log whenever a table has moved on, which takes longer the older the table is.
+        deltalake lists the log of a table that has moved on. In an object store each file of it is a request.
         """
         head = self.followed.head()
         entry = next((entry for entry in islice(self.log.before(head), 20) if entry.note), None)
